@@ -1,0 +1,29 @@
+"""The errors a user can meet; each names the thing, shows the value and gives the remedy."""
+
+
+class TunerError(Exception):
+    """Base of every error that a user can cause and mend; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class InputError(TunerError):
+    """An argument, a task, its data or a budget cannot be used as given."""
+
+
+class PolicyError(TunerError):
+    """A policy or a policy file does not fit, cannot be read or must not be overwritten."""
+
+
+class StoreError(TunerError):
+    """The database cannot be opened, read or written, or holds something else than asked for."""
+
+
+class GoalMissed(TunerError):
+    """Everything worked and the answer is no: nothing measured meets the goal."""
+
+    exit_code = 1
+
+
+class CaptureError(TunerError):
+    """The task's function cannot be traced, or its layers are not those of the policy."""

@@ -1,0 +1,99 @@
+"""Measurement: quality, latency and memory of one candidate, each with its interval and how it was obtained.
+
+Plain values without any back end, so that the store, the front and the reports can read them without JAX.
+"""
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Latency:
+    """Time of one call as a ratio to the baseline measured in alternation with it."""
+
+    ratio: float  # median of paired candidate / baseline times
+    low: float  # bootstrap 95 % interval of that median
+    high: float
+    milliseconds: float  # ratio x the study's reference baseline
+    baseline_spread: float  # (p90 - p10) / median of the baseline times in the same run
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quality:
+    """The user's metric on one split, and its drop against the baseline on the same examples."""
+
+    value: float
+    drop: float  # baseline minus candidate, in the metric's own unit; positive is worse
+    drop_low: float  # 95 % interval of the drop
+    drop_high: float
+    examples: int
+    method: str  # "mcnemar" or "paired bootstrap"
+    fidelity: float  # relative error ||outputs - baseline outputs|| / ||baseline outputs||, label-free
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Bytes of the executable, and of the packed weights that are part of its arguments."""
+
+    total_bytes: int  # arguments + temporaries + outputs, without the inputs
+    weight_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """Where one trial's seconds went."""
+
+    prepare_s: float = 0.0
+    trace_s: float = 0.0
+    compile_s: float = 0.0
+    quality_s: float = 0.0
+    latency_s: float = 0.0
+    compile_cache: str = "off"  # "hit", "miss" or "off": the persistent compilation cache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One candidate, compiled, run, scored and timed on this device."""
+
+    latency: Latency
+    quality: Quality
+    memory: Memory
+    costs: Costs = field(default_factory=Costs)
+    # Per layer that is not `original`: "as requested", "different: <what ran>" or "unknown".
+    effective: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+# Certain losers: told to Optuna as PRUNED.
+SLOW = "slow"
+LOSER = "certain loser"
+# Failures: told to Optuna as FAIL.
+COMPILE_ERROR = "compile error"
+NON_FINITE = "non-finite"
+OUT_OF_MEMORY = "out of memory"
+ERROR = "error"
+DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a candidate has no measurement; it can never enter a front."""
+
+    cause: str
+    message: str
+    layer: str | None = None
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def pruned(self) -> bool:
+        """True for a candidate that ran and certainly loses, False for one that failed."""
+        return self.cause in (SLOW, LOSER)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confirmation:
+    """A second, independent measurement: one interleaved round of all front members, and the holdout split."""
+
+    latency: Latency
+    quality: Quality  # on the holdout split

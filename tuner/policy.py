@@ -1,0 +1,95 @@
+"""Policy: layer name -> assignment, for every layer of one program. Immutable, hashable, serializable."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from search_spaces import ORIGINAL, Precision
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """Precision and kernel of one layer."""
+
+    precision: Precision = ORIGINAL
+    kernel: str = PLAIN
+
+    def __str__(self) -> str:
+        return str(self.precision) if self.kernel == PLAIN else f"{self.precision} [{self.kernel}]"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramSignature:
+    """What a policy must find in a program to fit it; the same for every batch size and JAX version."""
+
+    # One (name, kind, weight shape) per layer, in program order; the shape is () for dot and input layers.
+    layers: tuple[tuple[str, str, tuple[int, ...]], ...]
+    # The inputs the program was captured with, as JSON: nested lists ("tuple"/"list") and dicts of
+    # {"shape": [...], "dtype": "..."}; `prepare` traces with them when it is given no data.
+    inputs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which precision and kernel every layer of one program runs in.
+
+    Args:
+        assignments: (layer name, assignment) for every layer, in program order.
+        scales: (layer name, calibrated numbers) for layers that need them.
+        program: the program it was made for; not part of the policy's identity.
+        provenance: JSON-able facts on where it was measured; not part of the policy's identity.
+    """
+
+    assignments: tuple[tuple[str, Assignment], ...]
+    scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    program: ProgramSignature | None = field(default=None, compare=False)
+    provenance: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def __getitem__(self, name: str) -> Assignment:
+        for layer, assignment in self.assignments:
+            if layer == name:
+                return assignment
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.assignments)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Layer names in program order."""
+        return tuple(name for name, _ in self.assignments)
+
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """Layer name -> precision, in program order."""
+        return {name: assignment.precision for name, assignment in self.assignments}
+
+    @property
+    def is_original(self) -> bool:
+        """True when every layer runs exactly as the user wrote it."""
+        return all(assignment.precision.is_original for _, assignment in self.assignments)
+
+    @property
+    def hash(self) -> str:
+        """Hex SHA-256 of assignments and scales: equal for equal policies, in every process."""
+        content = [[name, str(a.precision), a.kernel] for name, a in self.assignments]
+        text = json.dumps([content, self.scales], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def assign(self, name: str, assignment: Assignment) -> "Policy":
+        """The same policy with one layer assigned anew.
+
+        Raises:
+            KeyError: no layer has that name.
+        """
+        if name not in self.names:
+            raise KeyError(name)
+        changed = tuple((layer, assignment if layer == name else a) for layer, a in self.assignments)
+        return replace(self, assignments=changed)

@@ -1,0 +1,1 @@
+"""The rooms that see a jaxpr."""

@@ -1,0 +1,1 @@
+"""How one operation runs in one precision."""
