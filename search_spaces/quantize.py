@@ -1,0 +1,96 @@
+"""Numbers put into a format and taken out again, in jax arithmetic; rounding is always to nearest even.
+
+Two ways to round a float, and they differ under `jax.jit`:
+- `cast` changes the dtype: what is stored and what an operation receives. When the result is widened again at once, XLA
+  may skip both conversions (it allows itself excess precision) and the rounding with them.
+- `round_to` keeps the dtype and rounds the value; XLA must not skip it.
+
+What happens at the edges:
+- Beyond the largest value, floats become infinite (f8_e4m3fn has no infinity: NaN) and integers stop at their largest.
+- NaN and infinities pass through floats. In `cast` to an integer NaN becomes 0; `quantize` instead gives its whole group
+  the scale NaN, so that `dequantize` is NaN there and the trouble is seen, never hidden.
+- f16 keeps its denormals. Those of f32 and bf16 survive a rounding, but arithmetic on most devices takes them for zero.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from search_spaces.errors import SearchSpaceError
+from search_spaces.formats import Format
+
+# Format -> its exponent and mantissa bits, for rounding without a change of dtype.
+_BITS = {"f32": (8, 23), "bf16": (8, 7), "f16": (5, 10), "tf32": (8, 10)}
+
+_SMALLEST_NORMAL_F32 = 2.0**-126
+_SMALLEST_NORMAL_F16 = 2.0**-14
+_SMALLEST_F16 = 2.0**-24
+
+
+def cast(x: Array, format: Format) -> Array:
+    """The same numbers in the format's dtype, rounded to nearest even; integers stop at their largest.
+
+    Raises:
+        SearchSpaceError: the format has no dtype (`original`).
+    """
+    if format.kind == "original":
+        raise SearchSpaceError("nothing can be cast to 'original'; keep the array as it is")
+    if format.kind == "float":
+        return round_to(x, format) if format.name == "tf32" else x.astype(format.dtype)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.clip(x, -int(format.max), int(format.max)).astype(format.dtype)
+    rounded = jnp.clip(lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), -format.max, format.max)
+    return jnp.where(jnp.isnan(x), jnp.zeros_like(x), rounded).astype(format.dtype)
+
+
+def round_to(x: Array, format: Format) -> Array:
+    """The value that each number has in a float format, in the dtype that x already has; survives `jax.jit`.
+
+    Raises:
+        SearchSpaceError: the format is not f32, bf16, f16 or tf32.
+    """
+    if format.name not in _BITS:
+        raise SearchSpaceError(f"cannot round in place to {format}; use one of {', '.join(_BITS)}")
+    exponent, mantissa = _BITS[format.name]
+    rounded = lax.reduce_precision(x, exponent, mantissa)
+    if format.name != "f16" or x.dtype == jnp.float16:
+        return rounded
+    # reduce_precision takes denormals for zero; in f16 they are the multiples of 2**-24 below 2**-14.
+    steps = lax.round(x * jnp.asarray(1 / _SMALLEST_F16, x.dtype), lax.RoundingMethod.TO_NEAREST_EVEN)
+    denormal = steps * jnp.asarray(_SMALLEST_F16, x.dtype)
+    return jnp.where(jnp.abs(x) < jnp.asarray(_SMALLEST_NORMAL_F16, x.dtype), denormal, rounded)
+
+
+def quantize(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array, Array]:
+    """Symmetric integers and their scale: x is nearly q * scale, to half a scale.
+
+    Args:
+        x: floats of any width; the arithmetic is in float32.
+        format: i8.
+        axes: the axes that share one scale, for example the contracting axes of a weight.
+
+    Returns:
+        q in the format's dtype and the float32 scale, largest |x| / 127, with `axes` kept as length one. Where all is
+        zero the scale is 1; where anything is not finite the scale is NaN.
+
+    Raises:
+        SearchSpaceError: the format is not i8.
+    """
+    if format.name != "i8":
+        raise SearchSpaceError(f"quantize: {format} is not available yet; use i8")
+    wide = x.astype(jnp.float32)
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0)
+    # A denormal scale would be taken for zero; with the smallest normal one, q is still within range.
+    scale = jnp.maximum(largest / format.max, _SMALLEST_NORMAL_F32)
+    scale = jnp.where(largest == 0.0, jnp.ones_like(scale), scale)
+    scale = jnp.where(jnp.isfinite(largest), scale, jnp.full_like(scale, jnp.nan))
+    q = lax.round(wide / scale, lax.RoundingMethod.TO_NEAREST_EVEN).astype(format.dtype)
+    return q, scale
+
+
+def dequantize(q: Array, scale: Array, dtype: jax.typing.DTypeLike) -> Array:
+    """The numbers that q and its scale stand for, in the dtype asked for; multiplied in float32."""
+    return (q.astype(jnp.float32) * scale).astype(dtype)
