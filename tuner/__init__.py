@@ -1,3 +1,55 @@
-"""Which number format should each layer of a JAX program use? Found by measurement, on this device."""
+"""Which number format should each layer of a JAX program use? Found by measurement, on this device.
+
+This is the only public door. A name is imported when it is first asked for (PEP 562), so that `import tuner` and
+`tuner --help` load neither JAX nor Optuna nor SQLAlchemy.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from search_spaces import ORIGINAL as ORIGINAL
+    from search_spaces import Precision as Precision
+    from search_spaces import SearchSpace as SearchSpace
+    from search_spaces import SearchSpaceError as SearchSpaceError
+    from tuner.errors import TunerError as TunerError
+    from tuner.measurement import Measurement as Measurement
+    from tuner.policy import Assignment as Assignment
+    from tuner.policy import Policy as Policy
 
 __version__ = "0.1.0.dev0"
+
+# Room -> what it shows at the door; a test compares it with the imports above.
+_ROOMS = {
+    "search_spaces": ("ORIGINAL", "Precision", "SearchSpace", "SearchSpaceError"),
+    "tuner.errors": ("TunerError",),
+    "tuner.measurement": ("Measurement",),
+    "tuner.policy": ("Assignment", "Policy"),
+}
+_DOOR = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+class _Door(ModuleType):
+    """Keeps a door name that is also the name of a room: importing `tuner.search` must not hide `search()`."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _DOOR and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Door
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _DOOR:
+            raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+        value = getattr(import_module(_DOOR[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({"__version__", *_DOOR})
