@@ -1,0 +1,289 @@
+"""Evaluation data: arrays, pytrees or batches in; splits of numpy arrays with a leading example axis out."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import InputError
+from tuner.fingerprint import hash_tree
+
+PyTree = Any
+Batch = tuple[tuple[PyTree, ...], PyTree, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Split:
+    """Examples that are used together: `inputs` holds one pytree per positional input of `apply`.
+
+    `len(split)` is the number of examples; every leaf is a numpy array whose first axis counts them.
+    """
+
+    inputs: tuple[PyTree, ...]
+    labels: PyTree = None
+
+    def __len__(self) -> int:
+        return len(_leaves(self.inputs)[0])
+
+    def batches(self, batch_size: int) -> Iterator[Batch]:
+        """Yields (inputs, labels, mask) of exactly `batch_size` examples each.
+
+        The last batch is filled up by repeating its last example; the mask is False there.
+        """
+        total = len(self)
+        for start in range(0, total, batch_size):
+            numbers = np.arange(start, start + batch_size)
+            part = self.pick(np.minimum(numbers, total - 1))
+            yield part.inputs, part.labels, numbers < total
+
+    def pick(self, numbers: np.ndarray[Any, Any] | slice) -> "Split":
+        """The examples of these numbers, in this order."""
+        import jax
+
+        inputs, labels = jax.tree_util.tree_map(lambda leaf: leaf[numbers], (self.inputs, self.labels))
+        return Split(inputs, labels)
+
+    def fingerprint(self) -> str:
+        """Hex digest of every value."""
+        return hash_tree((self.inputs, self.labels))
+
+
+def read_examples(inputs: Any, labels: Any, *, paired: bool | None = None, what: str = "inputs") -> Split:
+    """Reads user data into one Split, or raises InputError naming what is wrong with it.
+
+    Args:
+        inputs: an array or pytree (one positional input), a tuple of them (several), or an iterable of batches:
+            of (inputs, labels) pairs when `labels` is None, of inputs alone otherwise.
+        labels: an array or pytree with one entry per example, an iterable of batches of them, or None.
+        paired: whether batches are (inputs, labels) pairs; by default when `labels` is None.
+        what: what an error calls the data.
+    """
+    paired = labels is None if paired is None else paired
+    if is_iterable_of_batches(inputs, paired=paired):
+        split = _read_batches(inputs, labels, paired, what)
+    else:
+        split = Split(_positional(inputs, what), _read_labels(labels, what))
+    _check_examples(split, what)
+    return split
+
+
+def split_examples(examples: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
+    """(search, holdout): disjoint, by example, in a shuffled order that depends on the seed and their number only."""
+    held = round(len(examples) * share)
+    if not 0 < held < len(examples):
+        raise InputError(
+            f"holdout={share} of {len(examples)} examples leaves {len(examples) - held} to search on and {held} held "
+            "out; give more examples, another share, or explicit holdout=(inputs, labels)"
+        )
+    order = shuffled(len(examples), seed)
+    return examples.pick(order[held:]), examples.pick(order[:held])
+
+
+def shuffled(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """A permutation of range(count), the same on every machine."""
+    return np.random.Generator(np.random.PCG64(seed)).permutation(count)
+
+
+def count_shared(split: Split, other: Split) -> int:
+    """How many examples of `split` occur among the inputs of `other`, value for value."""
+    known = set(_rows(other))
+    return sum(row in known for row in _rows(split))
+
+
+def layout(split: Split) -> str:
+    """Structure, shapes and dtypes of one example, as text."""
+    inputs = ", ".join(describe(part, skip=1) for part in split.inputs)
+    return inputs if split.labels is None else f"{inputs} with labels {describe(split.labels, skip=1)}"
+
+
+def describe(tree: PyTree, skip: int = 0) -> str:
+    """A pytree with `dtype[shape]` in place of every array, without the first `skip` axes."""
+    import jax
+
+    def text(leaf: Any) -> str:
+        if not hasattr(leaf, "shape"):
+            return type(leaf).__name__
+        return f"{leaf.dtype}[{','.join(map(str, leaf.shape[skip:]))}]"
+
+    return str(jax.tree_util.tree_map(text, tree)).replace("'", "")
+
+
+def tfds(
+    name: Any, *, split: str = "test", batch_size: int = 256, data_dir: Any = None, keys: tuple[str, str] | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """Batches of (inputs, labels) from a prepared tensorflow-datasets data set, without TensorFlow.
+
+    Args:
+        name: the name of a data set, or one of its builders.
+        split: such as "test" or "train[:10%]".
+        batch_size: examples per batch; does not matter for a Task, which takes them apart again.
+        data_dir: where it was prepared; by default where tensorflow-datasets looks.
+        keys: the features to take as inputs and labels; by default the data set's supervised keys.
+
+    Never downloads: `tfds.builder(NAME, file_format="array_record").download_and_prepare()` prepares a data set.
+    """
+    import tensorflow_datasets
+
+    builder = name
+    if isinstance(name, str):
+        try:
+            builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+        except tensorflow_datasets.core.DatasetNotFoundError as error:
+            raise InputError(f"unknown tensorflow-datasets data set {name!r}; check the spelling") from error
+    name = builder.name
+    try:
+        source = builder.as_data_source(split=split)
+    except AssertionError as error:  # how tensorflow-datasets says "not prepared"
+        raise InputError(
+            f"data set {name!r} is not prepared in {builder.data_dir}; run tensorflow_datasets.builder({name!r}, "
+            'file_format="array_record").download_and_prepare() where there is a network'
+        ) from error
+    except (NotImplementedError, ValueError) as error:
+        raise InputError(
+            f"data set {name!r} gives no split {split!r} without TensorFlow: {error_line(error)}; its splits are "
+            f"{', '.join(builder.info.splits)}, and its files must be prepared with file_format='array_record'"
+        ) from error
+    chosen = keys or builder.info.supervised_keys
+    missing = [key for key in chosen or () if key not in builder.info.features]
+    if not chosen or missing:
+        raise InputError(
+            f"data set {name!r} has features {', '.join(builder.info.features)}, asked for {chosen}; "
+            "give keys=(inputs, labels)"
+        )
+    return _read_source(source, chosen[0], chosen[1], batch_size)
+
+
+def error_line(error: BaseException) -> str:
+    """The line that a traceback would end with: the error's type and the first line of its message."""
+    message = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {message.strip()}" if message else type(error).__name__
+
+
+def is_floating(dtype: Any) -> bool:
+    """True for every float and complex dtype, bfloat16 and float8 included."""
+    import jax.numpy as jnp
+
+    return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def is_iterable_of_batches(inputs: Any, *, paired: bool) -> bool:
+    """True for what JAX takes for a single leaf, is no array, and can be iterated; and for a list of pairs."""
+    import jax
+
+    if isinstance(inputs, list):
+        return paired
+    if hasattr(inputs, "__array__") or isinstance(inputs, (str, bytes)):
+        return False
+    is_leaf = jax.tree_util.all_leaves([inputs])
+    return is_leaf and (isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__"))
+
+
+def _read_source(source: Any, inputs: str, labels: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
+    for start in range(0, len(source), batch_size):
+        records = source.__getitems__(range(start, min(start + batch_size, len(source))))
+        yield np.stack([r[inputs] for r in records]), np.stack([r[labels] for r in records])
+
+
+def _leaves(tree: PyTree) -> list[Any]:
+    import jax
+
+    return jax.tree_util.tree_leaves(tree)
+
+
+def _read_batches(batches: Any, labels: Any, paired: bool, what: str) -> Split:
+    inputs_seen, labels_seen = [], []
+    for batch in batches:
+        if paired:
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise InputError(
+                    f"{what} yields a {type(batch).__name__} where (inputs, labels) pairs are expected; "
+                    "map the iterator to pairs, or give labels="
+                )
+            batch, batch_labels = batch
+            labels_seen.append(_to_numpy(batch_labels, f"labels of {what}"))
+        inputs_seen.append(_positional(batch, what))
+    read = _concatenate(labels_seen, f"labels of {what}") if labels_seen else _read_labels(labels, what)
+    return Split(_concatenate(inputs_seen, what), read)
+
+
+def _read_labels(labels: Any, what: str) -> PyTree:
+    what = f"labels of {what}"
+    if labels is not None and is_iterable_of_batches(labels, paired=False):
+        return _concatenate([_to_numpy(batch, what) for batch in labels], what)
+    return _to_numpy(labels, what)
+
+
+def _concatenate(parts: list[Any], what: str) -> PyTree:
+    import jax
+
+    if not parts:
+        raise InputError(f"{what} is an iterator that yields no batches; give at least two examples (is it used up?)")
+    try:
+        return jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *parts)
+    except ValueError as error:
+        raise InputError(
+            f"{what} yields batches that do not fit together: {error_line(error)}; "
+            "give every example the same structure and shape (pad them)"
+        ) from error
+
+
+def _positional(inputs: Any, what: str) -> tuple[PyTree, ...]:
+    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+        return tuple(_to_numpy(part, f"{what}[{number}]") for number, part in enumerate(inputs))
+    return (_to_numpy(inputs, what),)
+
+
+def _to_numpy(tree: PyTree, what: str) -> PyTree:
+    import jax
+
+    def convert(path: Any, leaf: Any) -> Any:
+        where = f"{what}{jax.tree_util.keystr(path)}"
+        if not hasattr(leaf, "__array__"):
+            raise InputError(f"{where} is a {type(leaf).__name__}, not an array; give numpy or JAX arrays")
+        array = np.asarray(leaf)
+        if array.dtype.kind in "OUSMm":
+            raise InputError(f"{where} has dtype {array.dtype}, which JAX cannot hold; give numbers")
+        if array.ndim == 0:
+            raise InputError(f"{where} is a scalar; its first axis must count the examples")
+        return array
+
+    return jax.tree_util.tree_map_with_path(convert, tree)
+
+
+def _check_examples(split: Split, what: str) -> None:
+    leaves = _leaves(split.inputs)
+    if not leaves:
+        raise InputError(f"{what}={split.inputs!r} holds no array; give at least one, its first axis counting examples")
+    counts = {len(leaf) for leaf in leaves}
+    if len(counts) > 1:
+        raise InputError(f"{what} hold arrays of {sorted(counts)} examples; give every input the same number")
+    if len(leaves[0]) == 0:
+        raise InputError(f"{what} is empty (shape {leaves[0].shape}); give at least two examples")
+    for leaf in _leaves(split.labels):
+        if len(leaf) != len(leaves[0]):
+            raise InputError(
+                f"labels of {what} count {len(leaf)} for {len(leaves[0])} examples; give one label for each"
+            )
+    _check_finite(split.inputs, what)
+    _check_finite(split.labels, f"labels of {what}")
+
+
+def _check_finite(tree: PyTree, what: str) -> None:
+    for leaf in _leaves(tree):
+        if not is_floating(leaf.dtype):
+            continue
+        bad = np.argwhere(~np.isfinite(leaf))
+        if len(bad):
+            value = leaf[tuple(bad[0])]
+            raise InputError(
+                f"{what} holds {value} in example {bad[0][0]} ({len(bad)} NaN or infinite in all); "
+                "remove those examples or replace the values"
+            )
+
+
+def _rows(split: Split) -> Iterator[bytes]:
+    """Every example's inputs as bytes."""
+    leaves = [np.ascontiguousarray(leaf).reshape(len(leaf), -1) for leaf in _leaves(split.inputs)]
+    for number in range(len(split)):
+        yield b"".join(leaf[number].tobytes() for leaf in leaves)
