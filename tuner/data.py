@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.errors import InputError, error_line
 from tuner.fingerprint import hash_tree
+from tuner.tfds_source import tfds as tfds
 
 PyTree = Any
 Batch = tuple[tuple[PyTree, ...], PyTree, np.ndarray[Any, Any]]
@@ -109,57 +110,6 @@ def describe(tree: PyTree, skip: int = 0) -> str:
     return str(jax.tree_util.tree_map(text, tree)).replace("'", "")
 
 
-def tfds(
-    name: Any, *, split: str = "test", batch_size: int = 256, data_dir: Any = None, keys: tuple[str, str] | None = None
-) -> Iterator[tuple[Any, Any]]:
-    """Batches of (inputs, labels) from a prepared tensorflow-datasets data set, without TensorFlow.
-
-    Args:
-        name: the name of a data set, or one of its builders.
-        split: such as "test" or "train[:10%]".
-        batch_size: examples per batch; does not matter for a Task, which takes them apart again.
-        data_dir: where it was prepared; by default where tensorflow-datasets looks.
-        keys: the features to take as inputs and labels; by default the data set's supervised keys.
-
-    Never downloads: `tfds.builder(NAME, file_format="array_record").download_and_prepare()` prepares a data set.
-    """
-    import tensorflow_datasets
-
-    builder = name
-    if isinstance(name, str):
-        try:
-            builder = tensorflow_datasets.builder(name, data_dir=data_dir)
-        except tensorflow_datasets.core.DatasetNotFoundError as error:
-            raise InputError(f"unknown tensorflow-datasets data set {name!r}; check the spelling") from error
-    name = builder.name
-    try:
-        source = builder.as_data_source(split=split)
-    except AssertionError as error:  # how tensorflow-datasets says "not prepared"
-        raise InputError(
-            f"data set {name!r} is not prepared in {builder.data_dir}; run tensorflow_datasets.builder({name!r}, "
-            'file_format="array_record").download_and_prepare() where there is a network'
-        ) from error
-    except (NotImplementedError, ValueError) as error:
-        raise InputError(
-            f"data set {name!r} gives no split {split!r} without TensorFlow: {error_line(error)}; its splits are "
-            f"{', '.join(builder.info.splits)}, and its files must be prepared with file_format='array_record'"
-        ) from error
-    chosen = keys or builder.info.supervised_keys
-    missing = [key for key in chosen or () if key not in builder.info.features]
-    if not chosen or missing:
-        raise InputError(
-            f"data set {name!r} has features {', '.join(builder.info.features)}, asked for {chosen}; "
-            "give keys=(inputs, labels)"
-        )
-    return _read_source(source, chosen[0], chosen[1], batch_size)
-
-
-def error_line(error: BaseException) -> str:
-    """The line that a traceback would end with: the error's type and the first line of its message."""
-    message = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {message.strip()}" if message else type(error).__name__
-
-
 def is_floating(dtype: Any) -> bool:
     """True for every float and complex dtype, bfloat16 and float8 included."""
     import jax.numpy as jnp
@@ -177,12 +127,6 @@ def is_iterable_of_batches(inputs: Any, *, paired: bool) -> bool:
         return False
     is_leaf = jax.tree_util.all_leaves([inputs])
     return is_leaf and (isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__"))
-
-
-def _read_source(source: Any, inputs: str, labels: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-    for start in range(0, len(source), batch_size):
-        records = source.__getitems__(range(start, min(start + batch_size, len(source))))
-        yield np.stack([r[inputs] for r in records]), np.stack([r[labels] for r in records])
 
 
 def _leaves(tree: PyTree) -> list[Any]:

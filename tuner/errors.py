@@ -27,3 +27,9 @@ class GoalMissed(TunerError):
 
 class CaptureError(TunerError):
     """The task's function cannot be traced, or its layers are not those of the policy."""
+
+
+def error_line(error: BaseException) -> str:
+    """The line that a traceback would end with: the error's type and the first line of its message."""
+    message = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {message.strip()}" if message else type(error).__name__

@@ -10,7 +10,6 @@ from tuner.data import (
     Split,
     count_shared,
     describe,
-    error_line,
     is_floating,
     is_iterable_of_batches,
     layout,
@@ -18,7 +17,7 @@ from tuner.data import (
     shuffled,
     split_examples,
 )
-from tuner.errors import InputError
+from tuner.errors import InputError, error_line
 from tuner.fingerprint import hash_text, hash_tree
 from tuner.metrics import Metric, Score, find_metric
 

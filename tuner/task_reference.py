@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.data import error_line
-from tuner.errors import InputError
+from tuner.errors import InputError, error_line
 from tuner.task import Task
 
 DEFAULT_FACTORY = "task"
