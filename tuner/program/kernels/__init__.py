@@ -1,1 +1,62 @@
-"""How one operation runs in one precision."""
+"""How one operation runs in one precision: what is packed beforehand, and what runs on every call."""
+
+from typing import Any
+
+from search_spaces import Precision
+from tuner import _jax_compat as compat
+from tuner.program.kernels import conv, dot, gather
+from tuner.program.kernels.operands import Packed, hold
+from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
+from tuner.program.program import Site
+
+_ROOMS = {MATMUL: dot, DOT: dot, CONV: conv, EMBEDDING: gather}
+
+
+def shared_axes(site: Site) -> tuple[int, ...]:
+    """The axes of an operation's weight that share one scale."""
+    axes: tuple[int, ...] = _ROOMS[site.kind].shared_axes(site)
+    return axes
+
+
+def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
+    """The arrays that stand for the weight of an operation: cast, or integers and their scales."""
+    return hold(weight, precision.weights, shared_axes(site))
+
+
+def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
+    """The operation's result in the dtype (and weak type) that the user's program had."""
+    result = _ROOMS[site.kind].run(site, precision, packed, operands)
+    (out,) = site.eqn.outvars
+    result = result.astype(out.aval.dtype)
+    return compat.weak(result) if out.aval.weak_type else result
+
+
+def supports(layer: Layer, precision: Precision) -> str | None:
+    """Why a layer cannot run in a precision, or None when it can."""
+    if precision.is_original:
+        return None
+    if not layer.searchable:
+        return layer.reason
+    if precision.unavailable:
+        return precision.unavailable
+    same = precision.weights.dtype == layer.dtype
+    if layer.kind == INPUT:
+        uniform = precision.weights == precision.activations == precision.accumulate
+        if not uniform or precision.weights.kind != "float":
+            return "an input has one float format: write f32, bf16 or f16"
+        return f"the input is {layer.dtype} already" if same else None
+    if layer.kind == EMBEDDING and same:
+        return f"the table is {layer.dtype} already"
+    if layer.kind == DOT and (precision.is_weight_only or precision.weights.kind != precision.activations.kind):
+        return "a product of two activations needs both operands in floats or both in integers"
+    if layer.dtype not in _FLOATS:
+        return f"its operands are {layer.dtype}"
+    return None
+
+
+_FLOATS = frozenset({"float32", "bfloat16", "float16", "float64"})
+
+
+def kernel_names(layer: Layer, precision: Precision) -> tuple[str, ...]:
+    """The equivalent kernels that can run a layer in a precision, the plain one first."""
+    return ("plain",)

@@ -1,0 +1,100 @@
+"""The one file that may touch JAX internals or differ by JAX version.
+
+JAX gives no compatibility promise for what is used here; everything else in the project stands on its public names.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import core as _core
+from jax._src import source_info_util as _source_info
+from jax.extend import core as jex_core
+
+Jaxpr = jex_core.Jaxpr
+ClosedJaxpr = jex_core.ClosedJaxpr
+JaxprEqn = jex_core.JaxprEqn
+Literal = jex_core.Literal
+Var = jex_core.Var
+Primitive = jex_core.Primitive
+NameStack = _source_info.NameStack
+
+
+def open_jaxpr(jaxpr: Any, consts: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
+    """The inner jaxpr and its constants, whether given closed or open."""
+    if isinstance(jaxpr, ClosedJaxpr) and hasattr(jaxpr, "jaxpr"):
+        return jaxpr.jaxpr, list(jaxpr.consts)
+    return jaxpr, list(consts)
+
+
+def is_dropped(variable: Any) -> bool:
+    """True for an output that the program throws away."""
+    return isinstance(variable, _core.DropVar)
+
+
+def jaxprs_in(params: dict[str, Any]) -> list[Any]:
+    """Every jaxpr, open or closed, held by an equation's parameters."""
+    found: list[Any] = []
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, (Jaxpr, ClosedJaxpr)):
+                found.append(item)  # noqa: PERF401  # two nested conditions read worse as one comprehension
+    return found
+
+
+def is_plain_jit(eqn: Any) -> bool:
+    """True for a `jit` call that only groups operations: no shardings, layouts or compiler options of its own."""
+    params = eqn.params
+    shardings = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
+    layouts = (*params.get("in_layouts", ()), *params.get("out_layouts", ()))
+    unspecified = all(type(sharding).__name__ == "UnspecifiedValue" for sharding in shardings)
+    return unspecified and all(layout is None for layout in layouts) and not params.get("compiler_options_kvs")
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """The results of one equation on new operands, under the current name scope."""
+    bind_params = eqn.primitive.get_bind_params(eqn.params)
+    if isinstance(bind_params, tuple):  # before jax 0.10: (functions, params)
+        functions, keywords = bind_params
+        results = eqn.primitive.bind(*functions, *values, **keywords)
+    else:
+        results = eqn.primitive.bind(*values, **bind_params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+@contextmanager
+def equation_context(eqn: Any, scope: Any) -> Iterator[None]:
+    """Source line, name scope and configuration that the equation was traced with."""
+    stack = _source_info.current_name_stack() + scope
+    with _source_info.user_context(eqn.source_info.traceback, name_stack=stack), eqn.ctx.manager:
+        yield
+
+
+def scope_of(eqn: Any) -> Any:
+    """The equation's own part of the name scope."""
+    return eqn.source_info.name_stack
+
+
+def empty_scope() -> Any:
+    """The name scope of a program's outermost equations."""
+    return NameStack()
+
+
+def source_line(eqn: Any) -> str | None:
+    """`file.py:12` of the user's line that made the equation, or None where the trace kept none."""
+    frame = _source_info.user_frame(eqn.source_info.traceback)
+    if frame is None:
+        return None
+    return f"{Path(frame.file_name).name}:{frame.start_line}"
+
+
+def abstract(leaf: Any) -> Any:
+    """Shape, dtype and weak type of an array, or of what already says only that."""
+    return leaf if isinstance(leaf, jax.ShapeDtypeStruct | _core.AbstractValue) else jax.typeof(leaf)
+
+
+def weak(value: Any) -> Any:
+    """The value with a weak type."""
+    return jax.lax._convert_element_type(value, weak_type=True)  # type: ignore[attr-defined]

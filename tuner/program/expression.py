@@ -1,0 +1,122 @@
+"""Expression: a value that depends on parameters and constants alone, kept as a recipe until something needs it.
+
+Capture builds expressions instead of running equations whose operands are all known without the inputs. A layer's weight is
+such an expression: `prepare` evaluates it once, and the rewritten function never computes it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner import _jax_compat as compat
+
+# Operations that move a value without choosing a part of it or changing a number: they do not make another weight.
+MOVEMENT = frozenset(
+    {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p"}
+)
+
+# Operations that choose a part of a value: equal parts of one parameter are the same weight.
+SELECTION = frozenset({"slice", "dynamic_slice", "split", "gather"})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Leaf:
+    """One parameter leaf, by its position in the flattened parameters."""
+
+    index: int
+    aval: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant:
+    """A literal, or an array that the function closes over."""
+
+    value: Any
+    aval: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Computation:
+    """One equation whose operands are all expressions."""
+
+    eqn: Any
+    scope: Any
+    operands: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Result:
+    """One output of a computation."""
+
+    computation: Computation
+    position: int
+    aval: Any
+    sources: frozenset[int]
+
+
+Expression = Leaf | Constant | Result
+
+
+def sources(expression: Expression) -> frozenset[int]:
+    """The parameter leaves that the value depends on."""
+    if isinstance(expression, Leaf):
+        return frozenset((expression.index,))
+    return expression.sources if isinstance(expression, Result) else frozenset()
+
+
+def computed(eqn: Any, scope: Any, operands: tuple[Expression, ...]) -> list[Expression]:
+    """One expression per output of the equation."""
+    computation = Computation(eqn, scope, operands)
+    origin = frozenset[int]().union(*map(sources, operands))
+    return [Result(computation, i, variable.aval, origin) for i, variable in enumerate(eqn.outvars)]
+
+
+def evaluate(expression: Expression, leaves: Sequence[Any], memo: dict[int, list[Any]]) -> Any:
+    """The value of an expression, given the parameter leaves.
+
+    Args:
+        expression: what to compute.
+        leaves: parameter values by position; only those among `sources(expression)` are read.
+        memo: results of computations already run, by identity; shared by the expressions of one program.
+    """
+    if isinstance(expression, Leaf):
+        return leaves[expression.index]
+    if isinstance(expression, Constant):
+        return expression.value
+    pending = [expression.computation]
+    while pending:  # a loop, not recursion: chains can be longer than Python's stack
+        computation = pending[-1]
+        needed = [
+            operand.computation
+            for operand in computation.operands
+            if isinstance(operand, Result) and id(operand.computation) not in memo
+        ]
+        if needed:
+            pending.extend(needed)
+            continue
+        pending.pop()
+        if id(computation) not in memo:
+            values = [evaluate(operand, leaves, memo) for operand in computation.operands]
+            with compat.equation_context(computation.eqn, computation.scope):
+                memo[id(computation)] = compat.bind(computation.eqn, values)
+    return memo[id(expression.computation)][expression.position]
+
+
+def weight_key(expression: Expression) -> tuple[Any, ...]:
+    """Equal for two expressions that hold the same weight, however transposed or reshaped.
+
+    Two slices of one parameter have different keys, a matrix and its transpose have the same. A weight that is computed
+    twice counts as two.
+    """
+    while isinstance(expression, Result) and expression.computation.eqn.primitive.name in MOVEMENT:
+        expression = expression.computation.operands[0]
+    if isinstance(expression, Leaf):
+        return ("leaf", expression.index)
+    if isinstance(expression, Constant):
+        small = getattr(expression.value, "size", 1) <= 16
+        return ("constant", str(expression.value) if small else id(expression.value))
+    computation = expression.computation
+    if computation.eqn.primitive.name not in SELECTION:
+        return ("computed", id(computation), expression.position)
+    settings = tuple((name, str(value)) for name, value in sorted(computation.eqn.params.items()))
+    return ("part", settings, expression.position, *(weight_key(operand) for operand in computation.operands))

@@ -1,0 +1,44 @@
+"""Look-ups of whole rows in a table held in one precision: weight-only, the activation field is not read."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from search_spaces import Precision
+from tuner.program.kernels.operands import Packed
+from tuner.program.program import Site
+
+
+def shared_axes(site: Site) -> tuple[int, ...]:
+    """The axes of the table that share one scale: those along one row."""
+    numbers = site.eqn.params["dimension_numbers"]
+    indexed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
+
+
+def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
+    """The rows, in the table's format, or in float32 where they have scales."""
+    assert packed is not None  # only look-ups in parameters are layers
+    indices = operands[1]
+    rows = _gather(site, packed["weight"], indices, site.eqn.params["slice_sizes"])
+    if "scale" not in packed:
+        return rows
+    along = shared_axes(site)
+    sizes = tuple(1 if axis in along else size for axis, size in enumerate(site.eqn.params["slice_sizes"]))
+    return rows.astype(jnp.float32) * _gather(site, packed["scale"], indices, sizes)
+
+
+def _gather(site: Site, table: Any, indices: Any, slice_sizes: tuple[int, ...]) -> Any:
+    params = site.eqn.params
+    fill = params["fill_value"] if jnp.issubdtype(table.dtype, jnp.floating) else 0
+    return jax.lax.gather(
+        table,
+        indices,
+        dimension_numbers=params["dimension_numbers"],
+        slice_sizes=slice_sizes,
+        unique_indices=params["unique_indices"],
+        indices_are_sorted=params["indices_are_sorted"],
+        mode=params["mode"],
+        fill_value=fill,
+    )

@@ -1,0 +1,86 @@
+"""Sites -> layers: operations that hold the same weight are one layer, and each layer gets its name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+
+from tuner import _jax_compat as compat
+from tuner.program import naming
+from tuner.program.expression import sources
+from tuner.program.layer import INPUT, MATMUL, Layer
+from tuner.program.program import Site
+from tuner.program.sites import site_flops, site_shape
+
+
+def input_layers(inputs: Any, avals: Sequence[Any]) -> tuple[list[Layer], tuple[int | None, ...]]:
+    """One layer per floating input leaf, and for every leaf the position of its layer."""
+    layers: list[Layer] = []
+    positions: list[int | None] = []
+    for name, aval in zip(naming.input_names(inputs), avals, strict=True):
+        if not jnp.issubdtype(aval.dtype, jnp.floating):
+            positions.append(None)
+            continue
+        positions.append(len(layers))
+        shape = tuple(int(size) for size in aval.shape)
+        layers.append(
+            Layer(
+                name=name,
+                kind=INPUT,
+                shape=shape,
+                dtype=str(aval.dtype),
+                params=0,
+                flops=0,
+                executions=1,
+                source=None,
+                searchable=True,
+            )
+        )
+    return layers, tuple(positions)
+
+
+def weight_layers(
+    found: Sequence[Site], paths: Sequence[naming.Path], leaf_avals: Sequence[Any]
+) -> tuple[list[Layer], list[tuple[Site, ...]]]:
+    """Sites that hold the same weight make one layer; each gets its name."""
+    groups: dict[tuple[Any, ...], list[Site]] = {}
+    for site in found:
+        groups.setdefault(site.key, []).append(site)
+    grouped = list(groups.values())
+    origins = [sources(sites[0].weight) if sites[0].weight is not None else frozenset[int]() for sites in grouped]
+    weighted = [i for i, origin in enumerate(origins) if origin]
+    bare = [i for i, origin in enumerate(origins) if not origin]
+    names = dict(zip(weighted, naming.weight_names([origins[i] for i in weighted], paths), strict=True))
+    scopes = [str(grouped[i][0].scope) for i in bare]
+    names.update(zip(bare, naming.operation_names(scopes, [grouped[i][0].kind for i in bare]), strict=True))
+    layers = []
+    for i, sites in enumerate(grouped):
+        size = sum(int(leaf_avals[leaf].size) for leaf in origins[i])
+        layers.append(_layer(names[i], sites, size))
+    return layers, [tuple(sites) for sites in grouped]
+
+
+def _layer(name: str, sites: Sequence[Site], params: int) -> Layer:
+    kinds = [site.kind for site in sites]
+    reason = next((site.reason for site in sites if site.reason), None)
+    first = sites[kinds.index(MATMUL)] if MATMUL in kinds else sites[0]
+    return Layer(
+        name=name,
+        kind=first.kind,
+        shape=site_shape(first),
+        dtype=str(first.eqn.invars[first.weight_operand or 0].aval.dtype),
+        params=params,
+        flops=sum(site_flops(site) * site.executions for site in sites),
+        executions=sum(site.executions for site in sites),
+        source=compat.source_line(first.eqn),
+        searchable=reason is None,
+        reason=reason,
+    )
+
+
+def distinct_names(inputs: Sequence[Layer], layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """All layers, an input or operation renamed where a parameter already has its name."""
+    together = [*inputs, *layers]
+    names = naming.number_repeats([layer.name for layer in together])
+    return tuple(replace(layer, name=name) for layer, name in zip(together, names, strict=True))

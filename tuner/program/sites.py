@@ -1,0 +1,119 @@
+"""Which equations carry precision: products, convolutions and look-ups, and what is known of each without running it."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tuner.program.expression import Expression, Leaf, Result, weight_key
+from tuner.program.layer import CONV, DOT, EMBEDDING, MATMUL
+from tuner.program.program import Reference, Site
+
+PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+
+
+def find_site(
+    eqn: Any, scope: Any, operands: tuple[Reference, ...], *, executions: int, reason: str | None
+) -> Site | None:
+    """The site that an equation is, or None when it carries no precision.
+
+    Args:
+        eqn: the equation.
+        scope: its full name scope.
+        operands: where its operands are found.
+        executions: how often it runs in one call.
+        reason: why nothing here can be assigned (inside a loop, say), else None.
+    """
+    recognize = _RECOGNIZERS.get(eqn.primitive.name)
+    if recognize is None:
+        return None
+    found = recognize(eqn, operands)
+    if found is None:
+        return None
+    kind, weight_operand, own_reason = found
+    weight: Expression | None = None
+    key: tuple[Any, ...] = ("site", id(eqn), scope)
+    if weight_operand is not None:
+        weight = operands[weight_operand]  # type: ignore[assignment]  # the recognizer picked an expression
+        key = weight_key(weight)  # type: ignore[arg-type]
+    return Site(kind, eqn, weight_operand, weight, key, scope, executions, reason or own_reason)
+
+
+Found = tuple[str, int | None, str | None]
+
+
+def _holds_parameters(reference: Reference) -> bool:
+    return isinstance(reference, Leaf) or (isinstance(reference, Result) and bool(reference.sources))
+
+
+def _is_float(variable: Any) -> bool:
+    return bool(jnp.issubdtype(variable.aval.dtype, jnp.floating))
+
+
+def _float_reason(*variables: Any) -> str | None:
+    for variable in variables:
+        if not _is_float(variable):
+            return f"its operands are {variable.aval.dtype}, not floating point"
+    return None
+
+
+def _recognize_dot(eqn: Any, operands: tuple[Reference, ...]) -> Found:
+    reason = _float_reason(*eqn.invars, *eqn.outvars)
+    for side in (1, 0):
+        if _holds_parameters(operands[side]):
+            return MATMUL, side, reason
+    return DOT, None, reason
+
+
+def _recognize_convolution(eqn: Any, operands: tuple[Reference, ...]) -> Found:
+    reason = _float_reason(*eqn.invars, *eqn.outvars)
+    if eqn.params["batch_group_count"] != 1:
+        reason = reason or f"it has {eqn.params['batch_group_count']} batch groups, so examples share their scales"
+    if _holds_parameters(operands[1]):
+        return CONV, 1, reason
+    return CONV, None, reason or "its kernel is no parameter"
+
+
+def _recognize_gather(eqn: Any, operands: tuple[Reference, ...]) -> Found | None:
+    if not _holds_parameters(operands[0]) or not _is_float(eqn.invars[0]):
+        return None
+    numbers, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
+    indexed = set(numbers.collapsed_slice_dims) | set(numbers.operand_batching_dims)
+    whole = all(size == shape[i] for i, size in enumerate(eqn.params["slice_sizes"]) if i not in indexed)
+    if not whole or len(indexed) == len(shape):
+        return EMBEDDING, 0, "it looks up parts of rows, and a row has one scale"
+    return EMBEDDING, 0, None
+
+
+_RECOGNIZERS = {
+    "dot_general": _recognize_dot,
+    "conv_general_dilated": _recognize_convolution,
+    "gather": _recognize_gather,
+}
+
+
+def site_shape(site: Site) -> tuple[int, ...]:
+    """The weight as the operation reads it; for a product of two activations its left operand."""
+    operand = 0 if site.weight_operand is None else site.weight_operand
+    return tuple(int(size) for size in site.eqn.invars[operand].aval.shape)
+
+
+def site_flops(site: Site) -> int:
+    """Floating-point operations of one execution, a multiply-add counted as two; a look-up costs none."""
+    (out,) = site.eqn.outvars
+    if site.kind == EMBEDDING:
+        return 0
+    if site.kind == CONV:
+        rhs_spec = site.eqn.params["dimension_numbers"].rhs_spec
+        kernel = site.eqn.invars[1].aval.shape
+        per_output = math.prod(kernel) // kernel[rhs_spec[0]]
+    else:
+        (contracting, _), _ = site.eqn.params["dimension_numbers"]
+        per_output = math.prod(site.eqn.invars[0].aval.shape[axis] for axis in contracting)
+    return 2 * math.prod(out.aval.shape) * per_output
+
+
+def struct(variable: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a variable."""
+    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
