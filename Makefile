@@ -1,6 +1,7 @@
 # `make demo` and `make test` each do all set-up themselves; `make help` lists the rest.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 DEMO ?= .demo
 WORKERS ?= 2
 
@@ -9,26 +10,26 @@ STAMP := $(VENV)/.installed
 DEMO_DATABASE := sqlite:///$(DEMO)/precision.db
 
 .DEFAULT_GOAL := help
-.PHONY: help install data demo test check format bench clean
+.PHONY: help install data demo test test-minimum check format bench clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## create .venv and install everything into it
 
 # Old pips know neither dependency groups nor some wheels, so pip itself comes first.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
 	    "Python 3.11 or newer is needed and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12")'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[studies]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[studies]' --group dev
 	@touch $@
 
 data: $(STAMP) ## fetch the data of the ready studies (without a network: what the machine has)
 	@$(BIN)/python -m studies.fetch || echo 'data: not everything could be fetched; the tests that need it are skipped and say so'
 
-demo: $(STAMP) ## a small search on scikit-learn's digits: a front and an applied policy.json, in $(DEMO)/
+demo: $(STAMP) ## a small search on scikit-learn's digits: a front and an applied policy.json, in .demo/
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	$(BIN)/tuner search studies.digits_mlp --trials 16 --max-drop 1% --storage $(DEMO_DATABASE)
 	$(BIN)/tuner front digits_mlp --storage $(DEMO_DATABASE)
@@ -36,6 +37,9 @@ demo: $(STAMP) ## a small search on scikit-learn's digits: a front and an applie
 
 test: $(STAMP) data ## all tests that need no accelerator
 	$(BIN)/pytest -n $(WORKERS) -m 'not gpu'
+
+test-minimum: ## the same with the oldest dependencies that pyproject.toml allows, in .venv-minimum
+	@$(MAKE) --no-print-directory test VENV=.venv-minimum CONSTRAINTS=constraints-minimum.txt
 
 check: $(STAMP) ## formatter, linter, strict types, spelling: what CI demands before the tests
 	$(BIN)/ruff format --check
@@ -51,4 +55,4 @@ bench: $(STAMP) data ## the numbers of the README, measured here
 	$(BIN)/python -m benchmarks
 
 clean: ## remove everything that make and the tools built, .venv included
-	rm -rf $(VENV) $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-minimum $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

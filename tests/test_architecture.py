@@ -1,8 +1,11 @@
 """The rules that hold for the whole tree, each with a test that it would notice the rule being broken."""
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +42,9 @@ HEAVY_ROOMS = (
     "tuner.search",
     "tuner.store",
 )
+
+# Import name -> distribution, where they differ by more than dashes.
+DISTRIBUTIONS = {"sklearn": "scikit_learn", "PIL": "pillow"}
 
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "joblib", "marshal", "jsonpickle"}
 
@@ -148,7 +154,22 @@ def long_files(root: Path) -> list[str]:
     return [f"{path.relative_to(root)}: {n} lines" for path, n in lengths.items() if n > LONGEST_FILE]
 
 
-RULES = (uphill_imports, heavy_imports, unpickling, jax_internals, long_files)
+def undeclared_imports(root: Path) -> list[str]:
+    """Imports in the packages of what pyproject.toml does not require, if only as an extra."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *chain.from_iterable(project.get("optional-dependencies", {}).values())]
+    declared = {re.split(r"[^\w-]", line)[0].lower().replace("-", "_") for line in lines}
+    known = declared | set(PACKAGES) | sys.stdlib_module_names
+    found = set()
+    for path, _, tree in sources(root, PACKAGES):
+        for module, line, _ in imports(tree):
+            top = module.split(".")[0]
+            if DISTRIBUTIONS.get(top, top) not in known:
+                found.add(f"{path.relative_to(root)}:{line} imports {top}")
+    return sorted(found)
+
+
+RULES = (uphill_imports, heavy_imports, unpickling, jax_internals, long_files, undeclared_imports)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -255,6 +276,13 @@ def test_reading_data_is_fine(tmp_path):
 def test_jax_internals_are_noticed_outside_their_file(tmp_path, text):
     assert len(jax_internals(plant(tmp_path, {"tuner/program/rewrite": text}))) == 1
     assert len(jax_internals(plant(tmp_path, {"tuner/_jax_compat": text}))) == 1  # the file planted before, still alone
+
+
+def test_an_undeclared_import_is_noticed(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["jax>=0.10", "tensorflow-datasets"]\n')
+    text = "import os\nimport jax.numpy\nimport tensorflow_datasets\nfrom tuner import Task\nimport scipy.special"
+    found = undeclared_imports(plant(tmp_path, {"studies/new": text}))
+    assert found == ["studies/new.py:5 imports scipy"]
 
 
 def test_a_long_file_is_noticed(tmp_path):
