@@ -55,8 +55,8 @@ def test_type_checkers_see_the_same_names():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'serach'"):
-        _ = tuner.serach
+    with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'seek'"):
+        _ = tuner.seek
 
 
 def test_importing_a_room_does_not_hide_the_function_of_that_name():

@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from search_spaces import SearchSpaceError as SearchSpaceError
     from tuner.errors import TunerError as TunerError
     from tuner.measurement import Measurement as Measurement
+    from tuner.metrics import Metric as Metric
     from tuner.policy import Assignment as Assignment
     from tuner.policy import Policy as Policy
+    from tuner.policy_file import diff_policies as diff_policies
+    from tuner.policy_file import load_policy as load_policy
+    from tuner.program import Prepared as Prepared
+    from tuner.program import Program as Program
+    from tuner.program import capture as capture
+    from tuner.program import make_policy as make_policy
+    from tuner.program import prepare as prepare
+    from tuner.program import uniform_policy as uniform_policy
+    from tuner.task import Task as Task
+    from tuner.task_reference import load_task as load_task
 
 __version__ = "0.1.0.dev0"
 
@@ -26,7 +37,12 @@ _ROOMS = {
     "search_spaces": ("ORIGINAL", "Precision", "SearchSpace", "SearchSpaceError"),
     "tuner.errors": ("TunerError",),
     "tuner.measurement": ("Measurement",),
+    "tuner.metrics": ("Metric",),
     "tuner.policy": ("Assignment", "Policy"),
+    "tuner.policy_file": ("diff_policies", "load_policy"),
+    "tuner.program": ("Prepared", "Program", "capture", "make_policy", "prepare", "uniform_policy"),
+    "tuner.task": ("Task",),
+    "tuner.task_reference": ("load_task",),
 }
 _DOOR = {name: room for room, names in _ROOMS.items() for name in names}
 
