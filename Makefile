@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 DEMO_DATABASE := sqlite:///$(DEMO)/precision.db
 
 .DEFAULT_GOAL := help
-.PHONY: help install data demo test test-minimum check format bench clean
+.PHONY: help install data demo test test-minimum coverage check format bench clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,10 @@ test: $(STAMP) data ## all tests that need no accelerator
 
 test-minimum: ## the same with the oldest dependencies that pyproject.toml allows, in .venv-minimum
 	@$(MAKE) --no-print-directory test VENV=.venv-minimum CONSTRAINTS=constraints-minimum.txt
+
+coverage: $(STAMP) data ## what the tests reach (without what subprocesses run); a report, not a gate
+	$(BIN)/coverage run -m pytest -m 'not gpu'
+	$(BIN)/coverage report
 
 check: $(STAMP) ## formatter, linter, strict types, spelling: what CI demands before the tests
 	$(BIN)/ruff format --check
