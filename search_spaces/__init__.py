@@ -10,5 +10,6 @@ from search_spaces.resolution import Resolution as Resolution
 from search_spaces.rules import Group as Group
 from search_spaces.rules import Rule as Rule
 from search_spaces.space import SearchSpace as SearchSpace
+from search_spaces.space import describe_preset as describe_preset
 from search_spaces.space import preset_names as preset_names
 from search_spaces.space import preset_text as preset_text

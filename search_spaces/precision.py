@@ -210,7 +210,7 @@ def _parse_options(options: str, text: str) -> dict[str, Any]:
         field, value = _OPTIONS[name]
         if field in writers:
             raise SearchSpaceError(
-                f"precision {text!r}: {writers[field]!r} and {name!r} both set the {field.replace('_', ' ')}; keep one"
+                f"precision {text!r}: {writers[field]!r} and {name!r} cannot both be given; keep one"
             )
         values[field], writers[field] = value, name
     return values

@@ -99,6 +99,15 @@ def preset_text(name: str) -> str:
     return (files("search_spaces") / "presets" / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
+def describe_preset(name: str) -> str:
+    """The one line that a preset says of itself.
+
+    Raises:
+        SearchSpaceError: no preset has that name.
+    """
+    return read_space(preset_text(name), name).description
+
+
 def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
