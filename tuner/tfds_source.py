@@ -1,5 +1,6 @@
 """Evaluation data from tensorflow-datasets, without TensorFlow and without downloading anything."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,8 +30,14 @@ def tfds(
             f"data set {builder.name!r} is not prepared in {builder.data_dir}; run "
             f"{PREPARE.format(name=builder.name)} where there is a network"
         )
+    logging.getLogger("absl").addFilter(_is_news)
     inputs, labels = _chosen_keys(builder, keys)
     return _read(_open(builder, split), inputs, labels, batch_size)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for the advice to install another image library, which is no concern of whoever tunes a model."""
+    return not str(record.msg).startswith("OpenCV is not installed")
 
 
 def _find_builder(name: str, data_dir: Any) -> Any:

