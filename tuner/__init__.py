@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tuner.program import make_policy as make_policy
     from tuner.program import prepare as prepare
     from tuner.program import uniform_policy as uniform_policy
+    from tuner.search import search as search
+    from tuner.study import Study as Study
+    from tuner.study import open_study as open_study
     from tuner.task import Task as Task
     from tuner.task_reference import load_task as load_task
 
@@ -41,6 +44,8 @@ _ROOMS = {
     "tuner.policy": ("Assignment", "Policy"),
     "tuner.policy_file": ("diff_policies", "load_policy"),
     "tuner.program": ("Prepared", "Program", "capture", "make_policy", "prepare", "uniform_policy"),
+    "tuner.search": ("search",),
+    "tuner.study": ("Study", "open_study"),
     "tuner.task": ("Task",),
     "tuner.task_reference": ("load_task",),
 }
