@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from search_spaces import ORIGINAL, Precision
@@ -93,3 +94,13 @@ class Policy:
             raise KeyError(name)
         changed = tuple((layer, assignment if layer == name else a) for layer, a in self.assignments)
         return replace(self, assignments=changed)
+
+    def save(self, path: str | Path, force: bool = False) -> Path:
+        """Writes the policy file that `tuner.load_policy` reads; returns its path.
+
+        Raises:
+            PolicyError: the file exists and `force` is false, or it cannot be written.
+        """
+        from tuner.policy_file import save_policy
+
+        return save_policy(self, path, force)

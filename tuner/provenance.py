@@ -1,0 +1,134 @@
+"""Provenance of a policy: where it was measured and what, written into the policy file and read back from it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import PolicyError
+from tuner.json_fields import flat_from_json, flat_to_json, get_field, require
+from tuner.measurement import Confirmation, Latency, Measurement, Memory, Quality
+from tuner.policy import Policy
+
+if TYPE_CHECKING:
+    from tuner.store.records import CandidateRecord, StudyRecord
+
+
+def with_provenance(study: "StudyRecord", candidate: "CandidateRecord") -> Policy:
+    """The candidate's policy, knowing its program and where it was measured: what is exported.
+
+    Raises:
+        PolicyError: the candidate has no policy (a hand-made cast) or no measurement.
+    """
+    if candidate.policy is None:
+        raise PolicyError(
+            f"trial {candidate.trial} ({candidate.label}) is a reference point without a policy; choose another point"
+        )
+    if not isinstance(candidate.outcome, Measurement):
+        raise PolicyError(f"trial {candidate.trial} ({candidate.label}) was not measured; choose another point")
+    confirmation = candidate.confirmation
+    provenance = {
+        "tool_version": study.tool_version,
+        "study": study.name,
+        "study_id": study.id,
+        "candidate_id": candidate.id,
+        "trial": candidate.trial,
+        "label": candidate.label,
+        "device": dict(study.device),
+        "metric": study.metric,
+        "batch_size": study.batch_size,
+        "measured": measurement_to_json(candidate.outcome),
+        "confirmed": confirmation_to_json(confirmation) if isinstance(confirmation, Confirmation) else None,
+    }
+    return replace(candidate.policy, program=study.program, provenance=provenance)
+
+
+def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
+    """Latency, quality, memory and effective precisions as JSON values."""
+    return {
+        "latency": flat_to_json(measurement.latency),
+        "quality": flat_to_json(measurement.quality),
+        "memory": flat_to_json(measurement.memory),
+        "effective": dict(measurement.effective),
+    }
+
+
+def confirmation_to_json(confirmation: Confirmation) -> dict[str, Any]:
+    """Latency and holdout quality as JSON values."""
+    return {"latency": flat_to_json(confirmation.latency), "quality": flat_to_json(confirmation.quality)}
+
+
+def recorded_measurement(policy: Policy, where: str = "the policy") -> Measurement | None:
+    """What was measured when the policy was made, None where it does not say."""
+    return _read_measurement(policy.provenance or {}, where)
+
+
+def recorded_confirmation(policy: Policy, where: str = "the policy") -> Confirmation | None:
+    """What confirmed the policy on the holdout split, None where it does not say."""
+    return _read_confirmation(policy.provenance or {}, where)
+
+
+_TYPES = {
+    "tool_version": str,
+    "study": str,
+    "study_id": int,
+    "candidate_id": int,
+    "trial": int,
+    "label": str,
+    "device": dict,
+    "metric": str,
+    "batch_size": int,
+}
+FIELDS = (*_TYPES, "measured", "confirmed")
+
+
+def check_provenance(provenance: Any, where: str) -> Mapping[str, Any] | None:
+    """The provenance, when every field of it that this version knows has the right type.
+
+    Raises:
+        PolicyError: one has not.
+    """
+    if provenance is None:
+        return None
+    require(provenance, dict, where, "field 'provenance'")
+    for field, kind in _TYPES.items():
+        if field in provenance:
+            get_field(provenance, field, kind, where, "the provenance")
+    for key, value in provenance.get("device", {}).items():
+        require(value, str, where, f"field {key!r} of the device")
+    _read_measurement(provenance, where)
+    _read_confirmation(provenance, where)
+    checked: Mapping[str, Any] = provenance
+    return checked
+
+
+def _read_measurement(provenance: Mapping[str, Any], where: str) -> Measurement | None:
+    value = provenance.get("measured")
+    if value is None:
+        return None
+    thing = "the measured numbers"
+    require(value, dict, where, thing)
+    effective = require(value.get("effective", {}), dict, where, "the effective precisions")
+    for layer, text in effective.items():
+        require(text, str, where, f"the effective precision of layer {layer!r}")
+    return Measurement(
+        latency=_read_part(Latency, value, "latency", where, thing),
+        quality=_read_part(Quality, value, "quality", where, thing),
+        memory=_read_part(Memory, value, "memory", where, thing),
+        effective=effective,
+    )
+
+
+def _read_confirmation(provenance: Mapping[str, Any], where: str) -> Confirmation | None:
+    value = provenance.get("confirmed")
+    if value is None:
+        return None
+    thing = "the confirmed numbers"
+    require(value, dict, where, thing)
+    return Confirmation(
+        latency=_read_part(Latency, value, "latency", where, thing),
+        quality=_read_part(Quality, value, "quality", where, thing),
+    )
+
+
+def _read_part(cls: Any, holder: dict[str, Any], field: str, where: str, thing: str) -> Any:
+    return flat_from_json(cls, get_field(holder, field, dict, where, thing), where, f"{field} of {thing}")
