@@ -40,8 +40,8 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> 
 
     input_avals = tuple(variable.aval for variable in jaxpr.invars[leaf_count:])
     inputs_found, positions = input_layers(abstract_inputs, input_avals)
-    layers, sites = weight_layers(flattener.sites, parameter_paths, [leaf.aval for leaf in leaves])
-    layers = distinct_names(inputs_found, layers)
+    weighted, sites = weight_layers(flattener.sites, parameter_paths, [leaf.aval for leaf in leaves])
+    layers = distinct_names(inputs_found, weighted)
     signature = ProgramSignature(
         layers=tuple((layer.name, layer.kind, layer.shape if layer.params else ()) for layer in layers),
         inputs=specs_to_text(abstract_inputs),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tuner.program.expression import Computation, Constant, Expression, Leaf
@@ -77,6 +78,6 @@ def _computation_of(expression: Expression) -> Computation | None:
 
 def _constant_text(value: Any) -> str:
     aval = jax.typeof(value)
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         value = jax.random.key_data(value)
     return f"constant {aval} {hashlib.sha256(np.asarray(value).tobytes()).hexdigest()}"

@@ -43,7 +43,7 @@ def _to_json(tree: Any) -> Any:
     if type(tree) is dict and all(isinstance(key, str) for key in tree):
         return {"dict": {key: _to_json(item) for key, item in tree.items()}}
     shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
-    if shape is None or dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if shape is None or dtype is None or jnp.issubdtype(dtype, jax.dtypes.extended):
         raise TypeError(f"{type(tree).__name__} has no JSON form")
     return {"shape": [int(size) for size in shape], "dtype": str(dtype)}
 

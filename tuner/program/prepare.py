@@ -16,7 +16,7 @@ from tuner.program.expression import evaluate
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
 from tuner.program.program import Program
-from tuner.program.rewrite import Rewrite, needed_leaves, plan, run
+from tuner.program.rewrite import Rewrite, plan, run
 
 PARAMETERS, LAYERS = "parameters", "layers"
 
@@ -130,18 +130,17 @@ def pack(rewrite: Rewrite, params: Any) -> dict[str, Any]:
                 continue
             weight = evaluate(site.weight, leaves, memo)
             layers[slot] = kernels.pack(site, rewrite.assignments[id(site)].precision, weight)
-    needed = needed_leaves(rewrite)
     kept = {
         path: jax.numpy.asarray(leaf)
         for i, (path, leaf) in enumerate(zip(program.leaf_paths, leaves, strict=True))
-        if i in needed
+        if i in rewrite.needed
     }
     return {PARAMETERS: kept, LAYERS: layers}
 
 
 def _run(rewrite: Rewrite, params: Any, inputs: list[Any]) -> list[Any]:
     leaves = [params[PARAMETERS].get(path) for path in rewrite.program.leaf_paths]
-    missing = [rewrite.program.leaf_paths[i] for i in needed_leaves(rewrite) if leaves[i] is None]
+    missing = [rewrite.program.leaf_paths[i] for i in sorted(rewrite.needed) if leaves[i] is None]
     if missing:
         raise PolicyError(
             f"the packed parameters lack {missing[0]!r}, which these input shapes need; prepare the model with them"

@@ -6,7 +6,7 @@ is never computed at all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from search_spaces.quantize import round_to
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment, Policy
 from tuner.program import kernels
-from tuner.program.expression import Constant, Expression, Leaf, evaluate
+from tuner.program.expression import Leaf, evaluate, sources
 from tuner.program.layer_scope import layer_scope
 from tuner.program.program import Program, Reference, Site, Step, last_uses
 
@@ -29,6 +29,8 @@ class Rewrite:
         slots: identity of a site with a weight -> name of its packed weight.
         names: identity of a site -> its layer's name, for all sites.
         input_assignments: one per input leaf.
+        needed: the parameter leaves that are still read besides the packed weights.
+        freed: for each step the slots that nothing reads after it.
     """
 
     program: Program
@@ -36,7 +38,8 @@ class Rewrite:
     slots: Mapping[int, str]
     names: Mapping[int, str]
     input_assignments: tuple[Assignment, ...]
-    freed: tuple[tuple[int, ...], ...] = field(default=())
+    needed: frozenset[int]
+    freed: tuple[tuple[int, ...], ...]
 
 
 def plan(program: Program, policy: Policy) -> Rewrite:
@@ -57,8 +60,15 @@ def plan(program: Program, policy: Policy) -> Rewrite:
                 packed.append(site)
             slots[id(site)] = layer.name if twin == 0 else f"{layer.name}#{twin}"
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
-    freed = tuple(last_uses(program.steps, program.outputs))
-    return Rewrite(program, assignments, slots, program.layer_of_site(), tuple(chosen), freed)
+    return Rewrite(
+        program=program,
+        assignments=assignments,
+        slots=slots,
+        names=program.layer_of_site(),
+        input_assignments=tuple(chosen),
+        needed=_needed_leaves(program, slots),
+        freed=tuple(last_uses(program.steps, program.outputs)),
+    )
 
 
 def _packs_alike(site: Site, other: Site) -> bool:
@@ -69,17 +79,15 @@ def _packs_alike(site: Site, other: Site) -> bool:
     return same_weight and kernels.shared_axes(site) == kernels.shared_axes(other)
 
 
-def needed_leaves(rewrite: Rewrite) -> frozenset[int]:
-    """The parameter leaves that the rewritten function still reads besides its packed weights."""
-    from tuner.program.expression import sources
-
+def _needed_leaves(program: Program, slots: Mapping[int, str]) -> frozenset[int]:
+    """The parameter leaves that are still read besides the packed weights."""
     needed: set[int] = set()
-    for step in rewrite.program.steps:
-        packed = step.site.weight_operand if step.site is not None and id(step.site) in rewrite.slots else None
+    for step in program.steps:
+        packed = step.site.weight_operand if step.site is not None and id(step.site) in slots else None
         for position, operand in enumerate(step.operands):
             if position != packed and not isinstance(operand, int):
                 needed |= sources(operand)
-    for output in rewrite.program.outputs:
+    for output in program.outputs:
         if not isinstance(output, int):
             needed |= sources(output)
     return frozenset(needed)
@@ -90,7 +98,7 @@ def run(rewrite: Rewrite, leaves: Sequence[Any], packed: Mapping[str, Any], inpu
 
     Args:
         rewrite: what runs how.
-        leaves: parameter values by position; None for those not in `needed_leaves`.
+        leaves: parameter values by position; None for those not in `rewrite.needed`.
         packed: packed weights by slot name.
         inputs: the flat inputs, floating ones in their own dtype or in that of their input layer.
     """
@@ -99,23 +107,19 @@ def run(rewrite: Rewrite, leaves: Sequence[Any], packed: Mapping[str, Any], inpu
     memo: dict[int, list[Any]] = {}
 
     def read(reference: Reference) -> Any:
-        return values[reference] if isinstance(reference, int) else _evaluate(reference, leaves, memo)
+        return values[reference] if isinstance(reference, int) else evaluate(reference, leaves, memo)
 
-    for slot, value, aval, assignment in zip(
+    for place, value, aval, assignment in zip(
         program.input_slots, inputs, program.input_avals, rewrite.input_assignments, strict=True
     ):
-        values[slot] = receive(value, aval, assignment)
+        values[place] = receive(value, aval, assignment)
     for step, freed in zip(program.steps, rewrite.freed, strict=True):
         for slot, result in zip(step.results, _run_step(rewrite, step, read, packed), strict=True):
             if slot is not None:
                 values[slot] = result  # noqa: PERF403
-        for slot in freed:
-            values.pop(slot, None)
+        for dead in freed:
+            values.pop(dead, None)
     return [read(output) for output in program.outputs]
-
-
-def _evaluate(expression: Expression, leaves: Sequence[Any], memo: dict[int, list[Any]]) -> Any:
-    return expression.value if isinstance(expression, Constant) else evaluate(expression, leaves, memo)
 
 
 def _run_step(rewrite: Rewrite, step: Step, read: Any, packed: Mapping[str, Any]) -> list[Any]:

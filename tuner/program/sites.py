@@ -107,11 +107,11 @@ def site_flops(site: Site) -> int:
     if site.kind == CONV:
         rhs_spec = site.eqn.params["dimension_numbers"].rhs_spec
         kernel = site.eqn.invars[1].aval.shape
-        per_output = math.prod(kernel) // kernel[rhs_spec[0]]
+        per_output = int(math.prod(kernel)) // int(kernel[rhs_spec[0]])
     else:
         (contracting, _), _ = site.eqn.params["dimension_numbers"]
         per_output = math.prod(site.eqn.invars[0].aval.shape[axis] for axis in contracting)
-    return 2 * math.prod(out.aval.shape) * per_output
+    return 2 * int(math.prod(out.aval.shape)) * per_output
 
 
 def struct(variable: Any) -> jax.ShapeDtypeStruct:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from search_spaces import Format, Precision
@@ -36,9 +35,11 @@ def meet(held: tuple[Packed, Packed], precision: Precision) -> tuple[Any, Any]:
     if left.dtype == right.dtype:
         return left, right
     if precision.is_weight_only:
-        dtype = jnp.dtype(precision.activations.dtype)
+        dtype = precision.activations.dtype
+    elif precision.weights.bits == precision.activations.bits:  # bf16 and f16 meet in float32
+        dtype = "float32"
     else:
-        dtype = jax.dtypes.result_type(left.dtype, right.dtype)
+        dtype = max(precision.weights, precision.activations, key=lambda format: format.bits).dtype
     return left.astype(dtype), right.astype(dtype)
 
 

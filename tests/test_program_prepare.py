@@ -1,0 +1,144 @@
+"""Prepared models: what is packed, what they accept, what they refuse."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from search_spaces import Precision
+from tests import programs
+from tuner.errors import CaptureError, PolicyError
+from tuner.policy import Policy
+from tuner.program import capture, make_policy, original_policy, prepare, uniform_policy
+
+I8 = Precision.parse("i8/i8/i32")
+
+
+def prepared(example: programs.Example, chosen: dict[str, Any]) -> Any:
+    program = capture(example.apply, example.params, example.inputs)
+    return prepare(example.apply, example.params, make_policy(program, chosen), program=program)
+
+
+def test_the_original_weight_is_dropped_once_it_is_packed() -> None:
+    model = prepared(programs.mlp(), {"fc1": "i8/i8/i32"})
+    assert set(model.params["parameters"]) == {"fc1/bias", "fc2/bias", "fc2/kernel"}
+    assert model.params["layers"]["fc1"]["weight"].dtype == jnp.int8
+    assert model.params["layers"]["fc1"]["scale"].shape == (1, 16)
+
+
+def test_weight_bytes_count_scales_and_what_is_kept() -> None:
+    model = prepared(programs.mlp(), {"fc1": "i8/i8/i32"})
+    assert model.weight_bytes == 12 * 16 + 4 * 16 + 4 * (16 + 5 + 16 * 5)
+
+
+def test_a_computed_weight_is_computed_once() -> None:
+    model = prepared(programs.weight_norm(), {"fc/{g,v}": "bf16/bf16/f32"})
+    text = str(jax.make_jaxpr(model)(model.params, programs.normal(3, 6)))
+    assert "sqrt" not in text
+    assert "div" not in text
+
+
+def test_a_tied_weight_is_assigned_in_both_uses() -> None:
+    model = prepared(programs.tied_embedding(), {"tokens": "i8/i8/i32"})
+    assert model.params["parameters"] == {}
+    assert all(part["weight"].dtype == jnp.int8 for part in model.params["layers"].values())
+
+
+def test_no_data_is_needed_when_the_policy_knows_its_inputs() -> None:
+    example = programs.mlp()
+    policy = uniform_policy(capture(example.apply, example.params, example.inputs), I8)
+    model = prepare(example.apply, example.params, policy)
+    assert model(model.params, *example.inputs).shape == (8, 5)
+
+
+def test_a_policy_without_inputs_asks_for_them() -> None:
+    example = programs.mlp()
+    program = capture(example.apply, example.params, example.inputs)
+    bare = Policy(uniform_policy(program, I8).assignments)
+    with pytest.raises(PolicyError, match="pass `inputs=`"):
+        prepare(example.apply, example.params, bare)
+
+
+def test_other_batch_sizes_give_the_same_rows() -> None:
+    example = programs.mlp()
+    model = prepared(example, {"fc1": "i8/i8/i32", "fc2": "i8/i8/i32"})
+    whole = jax.jit(model)(model.params, *example.inputs)
+    part = jax.jit(model)(model.params, example.inputs[0][:3])
+    np.testing.assert_allclose(part, whole[:3], rtol=1e-5, atol=1e-5)
+
+
+def test_no_example_depends_on_the_others_in_its_batch() -> None:
+    example = programs.convolutions()
+    model = prepared(example, dict.fromkeys(("stem", "depthwise", "dilated", "head"), "i8/i8/i32"))
+    x = example.inputs[0]
+    louder = np.concatenate([x[:1], 100 * x[1:]])
+    np.testing.assert_allclose(model(model.params, x)[:1], model(model.params, louder)[:1], rtol=1e-5, atol=1e-5)
+
+
+def test_it_can_be_vmapped() -> None:
+    example = programs.mlp()
+    model = prepared(example, {"fc1": "bf16/bf16/f32"})
+    stacked = np.stack([example.inputs[0], 2 * example.inputs[0]])
+    outputs = jax.vmap(lambda x: model(model.params, x))(stacked)
+    np.testing.assert_allclose(outputs[1], model(model.params, stacked[1]), rtol=1e-2, atol=1e-2)
+
+
+def test_parameters_are_an_argument() -> None:
+    example = programs.mlp()
+    model = prepared(example, {"fc1": "bf16/bf16/f32"})
+    zeros = jax.tree_util.tree_map(jnp.zeros_like, model.params)
+    np.testing.assert_allclose(jax.jit(model)(zeros, *example.inputs), np.full((8, 5), -np.log(5)), rtol=1e-6)
+
+
+def test_gradients_are_refused_with_the_reason() -> None:
+    example = programs.mlp()
+    model = prepared(example, {"fc1": "bf16/bf16/f32"})
+    with pytest.raises(TypeError, match="cannot be differentiated: its policy was measured for inference"):
+        jax.grad(lambda x: model(model.params, x).sum())(example.inputs[0])
+
+
+def test_inputs_are_cast_at_preprocessing() -> None:
+    example = programs.mlp()
+    model = prepared(example, {"input": "bf16"})
+    (narrow,) = model.cast_inputs(*example.inputs)
+    assert narrow.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(jax.jit(model)(model.params, narrow), jax.jit(model)(model.params, *example.inputs))
+
+
+def test_other_layers_for_another_shape_are_a_clear_error() -> None:
+    def apply(params: Any, x: Any) -> Any:
+        return x @ params["a"] if x.shape[0] > 4 else x @ params["b"]
+
+    params = {"a": programs.normal(6, 3), "b": programs.normal(6, 3)}
+    model = prepare(apply, params, original_policy(capture(apply, params, (programs.normal(8, 6),))))
+    with pytest.raises(CaptureError, match=r"float32\[2,6\] the function has other layers than the policy .*'b'"):
+        model(model.params, programs.normal(2, 6))
+
+
+def test_another_input_structure_is_a_clear_error() -> None:
+    model = prepared(programs.mlp(), {})
+    with pytest.raises(CaptureError, match="the inputs have the structure"):
+        model(model.params, {"x": programs.normal(8, 12)})
+
+
+def test_a_policy_for_another_program_is_refused_by_name() -> None:
+    example = programs.mlp()
+    other = original_policy(capture(lambda p, x: x @ p["w"], {"w": programs.normal(12, 3)}, example.inputs))
+    with pytest.raises(PolicyError, match="w"):
+        prepare(example.apply, example.params, other)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"fc9": "bf16"}, "layer 'fc9' does not exist; the layers are input, fc1, fc2"),
+        ({"fc1": "i4/bf16/f32"}, "layer 'fc1' cannot run in i4/bf16/f32: not available yet"),
+        ({"input": "i8/i8/i32"}, "an input has one float format: write f32, bf16 or f16"),
+        ({"input": "f32"}, "the input is float32 already"),
+    ],
+)
+def test_impossible_assignments_are_refused(chosen: dict[str, str], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        prepared(programs.mlp(), chosen)
