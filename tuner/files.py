@@ -1,5 +1,6 @@
 """The one place that writes files for users: whole or not at all, and never over another one unasked."""
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -34,7 +35,7 @@ def write_atomically(
         raise error(_taken(target)) from None
     except OSError as problem:
         raise error(
-            f"{target} cannot be written: {_reason(problem)}; nothing was left there; {_remedy(target)}"
+            f"{target} cannot be written: {_reason(problem)}; nothing was left there; {_remedy(target, problem)}"
         ) from problem
     return target
 
@@ -87,13 +88,13 @@ def _reason(problem: OSError) -> str:
     return (problem.strerror or str(problem)).lower()
 
 
-def _remedy(target: Path) -> str:
+def _remedy(target: Path, problem: OSError) -> str:
     folder = target.parent
+    if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"choose a folder that you may write to instead of {folder}"
     with suppress(OSError):  # a folder that may not even be looked at
         if not folder.exists():
             return f"make the folder {folder} first"
         if not folder.is_dir():
             return f"{folder} is not a folder, so choose another path"
-        if not os.access(folder, os.W_OK):
-            return f"choose a folder that you may write to instead of {folder}"
     return "free space there or choose another path"

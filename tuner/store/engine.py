@@ -4,7 +4,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,10 @@ class Sessions:
         self.engine = engine
         self.file = file
 
+    def translating(self) -> AbstractContextManager[None]:
+        """For code that uses the same file through Optuna: what its database raises becomes a StoreError."""
+        return translated(self.file)
+
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A session that sees one state of the file throughout, and changes nothing."""
@@ -111,11 +115,14 @@ def writing_connection(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def translated(file: Path) -> Iterator[None]:
-    """Turns what SQLAlchemy raises inside into a StoreError about the file."""
+    """Turns what SQLAlchemy raises inside, itself or wrapped once by Optuna, into a StoreError about the file."""
     try:
         yield
-    except SQLAlchemyError as problem:
-        raise translate(problem, file) from problem
+    except Exception as problem:
+        cause = problem if isinstance(problem, SQLAlchemyError) else problem.__cause__
+        if isinstance(problem, StoreError) or not isinstance(cause, SQLAlchemyError):
+            raise
+        raise translate(cause, file) from problem
 
 
 def _open_to_read(uri: str, timeout_s: float) -> sqlite3.Connection:
