@@ -1,0 +1,36 @@
+"""`tuner layers`: the layers of a task and the precisions each may take."""
+
+import sys
+
+import click
+
+from tuner.cli.options import json_option, space_option, talk_options, task_argument
+from tuner.cli.talk import note, quoted, suggest
+
+
+@click.command("layers")
+@task_argument
+@space_option
+@json_option
+@talk_options
+def command(task: str, space: str | None, as_json: bool) -> None:
+    """List the layers of a task and the precisions each may take.
+
+    TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out.
+    """
+    from tuner.capturing import capture_task
+    from tuner.report.json_text import write_json
+    from tuner.report.layers import layers_json, write_layers
+    from tuner.search.spaces import resolve_space
+    from tuner.task_reference import load_study
+
+    study = load_study(task)
+    program = capture_task(study.task)
+    resolution = resolve_space(space if space is not None else study.space, program).resolution
+    if as_json:
+        write_json(layers_json(program.layers, resolution.choices), sys.stdout)
+        return
+    write_layers(program.layers, resolution.choices, sys.stdout)
+    for text in program.notes:
+        note(f"Note: {text}")
+    suggest(f"tuner search {quoted(task)}" + (f" --space {quoted(space)}" if space else ""))

@@ -1,0 +1,95 @@
+"""`tuner search`: measure candidates and keep the front."""
+
+import sys
+
+import click
+
+from tuner.cli.options import max_drop_option, space_option, storage_option, talk_options, task_argument
+from tuner.cli.talk import is_quiet, note, quoted, sentence, suggest, with_storage
+from tuner.errors import GoalMissed
+from tuner.study import Study
+
+
+@click.command("search")
+@task_argument
+@space_option
+@click.option("--trials", metavar="N", help="Trials of the study in all, baseline included; a resume completes them.")
+@click.option("--budget", metavar="TIME", help="Wall-clock time of this run: 5m, 90s, 1h30m.  [default: 10m]")
+@max_drop_option("Quality you are ready to give up: 1%, 0.01 or 1%rel.  [default: the task's own, else 1%]")
+@click.option(
+    "--sampler", metavar="NAME", default="nsga2", show_default=True, help="nsga2, tpe, gp, random, exhaustive."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the sampler.")
+@click.option("--study", metavar="NAME", help="What to call the study.  [default: the task's name]")
+@storage_option
+@click.option("--batch-size", metavar="N", help="Examples per call.  [default: the task's own]")
+@click.option("--objectives", metavar="LIST", help="One or more of latency,quality,memory.  [default: all]")
+@click.option("--start", metavar="FILE", help="A policy file to try right after the baseline.")
+@talk_options
+def command(
+    task: str,
+    space: str | None,
+    trials: str | None,
+    budget: str | None,
+    max_drop: str | None,
+    sampler: str,
+    seed: int,
+    study: str | None,
+    storage: str,
+    batch_size: str | None,
+    objectives: str | None,
+    start: str | None,
+) -> None:
+    """Search for the best precision of every layer, by measurement.
+
+    TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out. Stop with
+    Ctrl-C at any time: the same command goes on where it stopped, and nothing is measured twice.
+    """
+    from tuner.search.budget import read_count
+    from tuner.search.runner import run_search
+    from tuner.search.settings import check_settings
+    from tuner.task_reference import load_study
+
+    wanted_trials = None if trials is None else read_count(trials, "--trials")
+    examples = None if batch_size is None else read_count(batch_size, "--batch-size")
+    loaded = load_study(task)
+    tuned = loaded.task if examples is None else loaded.task.with_batch_size(examples)
+    settings = check_settings(
+        study=tuned.name if study is None else study,
+        storage=storage,
+        trials=wanted_trials,
+        budget=budget,
+        max_drop=max_drop,
+        space=space,
+        sampler=sampler,
+        seed=seed,
+        objectives=None if objectives is None else objectives.split(","),
+        start=start,
+        recommended_trials=loaded.trials,
+        recommended_drop=loaded.max_drop,
+        recommended_space=loaded.space,
+    )
+    try:
+        found = run_search(tuned, settings, progress=not is_quiet())
+    except KeyboardInterrupt:
+        note("Stopped; everything measured is kept. The same command goes on from here.")
+        raise
+    _report(found, storage)
+
+
+def _report(found: Study, storage: str) -> None:
+    """The front, the point that would be exported, and what to do next."""
+    from tuner.report.front import write_front
+
+    front = found.front()
+    write_front(front.points, front.references, sys.stdout)
+    name = quoted(found.name)
+    try:
+        chosen = found.choose()
+    except GoalMissed as error:
+        note(f"Nothing to export yet: {sentence(error)}")
+        suggest(with_storage(f"tuner trials {name}", storage))
+        return
+    note(f"Fastest inside the allowed drop of {found.record.max_drop}: {chosen.label} (trial {chosen.trial}).")
+    export = f"tuner export {name} -o policy.json"
+    suggest(with_storage(export, storage), with_storage(f"tuner show {name} {chosen.trial}", storage))

@@ -1,0 +1,39 @@
+"""`tuner show`: one point of a study."""
+
+import sys
+
+import click
+
+from tuner.cli.options import json_option, storage_option, study_argument, talk_options
+from tuner.cli.talk import quoted, suggest, with_storage
+
+
+@click.command("show", context_settings={"ignore_unknown_options": True})
+@study_argument
+@click.argument("point", metavar="POINT")
+@storage_option
+@json_option
+@talk_options
+def command(study: str, point: str, storage: str, as_json: bool) -> None:
+    """Show one point of a study, layer by layer.
+
+    POINT is the number of a trial, or a label such as `astype(bf16)`.
+    """
+    from tuner.report.json_text import write_json
+    from tuner.report.policies import full_point_json, write_point
+    from tuner.study import open_study
+
+    found = open_study(study, storage).point(point)
+    if as_json:
+        write_json(full_point_json(found), sys.stdout)
+        return
+    write_point(found, sys.stdout)
+    name = quoted(study)
+    if found.is_reference:
+        suggest(with_storage(f"tuner front {name}", storage))
+        return
+    compared = f"tuner diff {quoted(f'{study}:0')} {quoted(f'{study}:{found.trial}')}"
+    suggest(
+        with_storage(f"tuner export {name} --point {found.trial} -o policy.json", storage),
+        with_storage(compared, storage),
+    )

@@ -1,0 +1,33 @@
+"""What a user should know about the point that was exported."""
+
+from tuner.measurement import Confirmation
+from tuner.report import numbers
+from tuner.report.points import drop_text, latency_text
+from tuner.study import Choice
+
+
+def explain_choice(choice: Choice) -> list[str]:
+    """What it gains, whether it was confirmed, how optimistic the search was, and what was rejected."""
+    point = choice.point
+    measured = point.measurement
+    said = [
+        f"Latency {latency_text(measured.latency)} of the baseline, drop {drop_text(measured.quality)}, "
+        f"weights {numbers.size(measured.memory.weight_bytes)}."
+    ]
+    if isinstance(point.confirmation, Confirmation):
+        again, held = point.confirmation.latency, point.confirmation.quality
+        said.append(
+            f"Confirmed on {held.examples} examples that the search never saw: latency {latency_text(again)}, "
+            f"drop {drop_text(held)}."
+        )
+        gap = held.drop - measured.quality.drop
+        said.append(f"Optimism gap (search minus holdout, each against its baseline): {numbers.signed(gap)}.")
+    elif not point.is_baseline:
+        said.append("Not confirmed: its quality is known only on the examples that chose it.")
+    rejected = len(choice.rejected)
+    if rejected:
+        names = ", ".join(f"{other.label} (trial {other.trial})" for other in choice.rejected)
+        said.append(f"Rejected by the confirmation before it: {rejected}: {names}.")
+    else:
+        said.append("Rejected by the confirmation before it: 0.")
+    return said

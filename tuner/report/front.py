@@ -1,0 +1,116 @@
+"""The front of a study as text, CSV and JSON."""
+
+import csv
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from tuner.front import Point
+from tuner.measurement import Confirmation
+from tuner.report import numbers
+from tuner.report.json_text import finite
+from tuner.report.points import confirmed_text, drop_text, latency_text, ran_as_requested, trial_text
+from tuner.report.table import DIM, Column, Row, write_table
+
+FORMAT = 1
+
+COLUMNS = (
+    Column("trial", right=True),
+    Column("label"),
+    Column("latency (95 %)"),
+    Column("ms", right=True, spare=2),
+    Column("quality", right=True, spare=1),
+    Column("drop (95 %)"),
+    Column("memory", right=True),
+    Column("weights", right=True, spare=3),
+    Column("ran as requested", spare=4),
+    Column("confirmed", spare=5),
+)
+_CSV = (
+    *("trial", "label", "latency_ratio", "latency_low", "latency_high", "latency_ms", "quality", "quality_drop"),
+    *("drop_low", "drop_high", "memory_bytes", "weight_bytes", "confirmed"),
+)
+
+
+def write_front(
+    points: Sequence[Point], references: Sequence[Point], file: TextIO, *, width: int | None = None
+) -> None:
+    """The front, fastest first, and below it the reference points that it beats."""
+    rows = [Row(point_cells(point)) for point in points]
+    rows += [Row(point_cells(point), DIM) for point in references]
+    write_table(COLUMNS, rows, file, width=width)
+    file.write("\n")
+    if references:
+        beaten = ", ".join(point.label for point in references)
+        file.write(f"For comparison, not on the front: {beaten}.\n")
+    for sentence in explain_front(points):
+        file.write(f"{sentence}\n")
+
+
+def explain_front(points: Sequence[Point]) -> list[str]:
+    """What a reader of the table should know about it."""
+    said = []
+    if len(points) == 1:
+        said.append(
+            f"One point only: {points[0].label} is at least as good as everything else in every objective, "
+            "so there is nothing to trade."
+        )
+    if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
+        said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
+    return said
+
+
+def point_cells(point: Point) -> tuple[str, ...]:
+    """One text per column of COLUMNS."""
+    measured = point.measurement
+    return (
+        trial_text(point.trial),
+        point.label,
+        latency_text(measured.latency),
+        numbers.milliseconds(measured.latency.milliseconds),
+        numbers.quality(measured.quality.value),
+        drop_text(measured.quality),
+        numbers.size(measured.memory.total_bytes),
+        numbers.size(measured.memory.weight_bytes),
+        ran_as_requested(point.policy, measured),
+        confirmed_text(point),
+    )
+
+
+def write_front_csv(points: Sequence[Point], file: TextIO) -> None:
+    """One line per point: the fields of the JSON form without the policy."""
+    writer = csv.DictWriter(file, _CSV, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(point_json(point) for point in points)
+
+
+def front_json(study: str, points: Sequence[Point], references: Sequence[Point]) -> dict[str, Any]:
+    """The versioned JSON form of `tuner front --json`."""
+    return {
+        "format": FORMAT,
+        "study": study,
+        "points": [point_json(point) for point in points],
+        "references": [point_json(point) for point in references],
+    }
+
+
+def point_json(point: Point) -> dict[str, Any]:
+    """One point; numbers that are not finite become null, since JSON has none."""
+    latency, quality, memory = point.measurement.latency, point.measurement.quality, point.measurement.memory
+    policy = point.policy.precisions if point.policy is not None else {}
+    return {
+        "trial": point.trial,
+        "label": point.label,
+        "latency_ratio": finite(latency.ratio),
+        "latency_low": finite(latency.low),
+        "latency_high": finite(latency.high),
+        "latency_ms": finite(latency.milliseconds),
+        "quality": finite(quality.value),
+        "quality_drop": finite(quality.drop),
+        "drop_low": finite(quality.drop_low),
+        "drop_high": finite(quality.drop_high),
+        "memory_bytes": memory.total_bytes,
+        "weight_bytes": memory.weight_bytes,
+        "confirmed": isinstance(point.confirmation, Confirmation),
+        "policy": {name: str(precision) for name, precision in policy.items()},
+        "effective": dict(point.measurement.effective),
+    }

@@ -1,0 +1,64 @@
+"""The layers of a task: name, kind, size, what each may take, and why one may not."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from search_spaces import Precision
+from tuner.report import numbers
+from tuner.report.table import DIM, Column, Row, write_table
+
+if TYPE_CHECKING:  # its package loads JAX
+    from tuner.program.layer import Layer
+
+FORMAT = 1
+
+_COLUMNS = (
+    Column("layer"),
+    Column("kind"),
+    Column("shape", spare=1),
+    Column("params", right=True),
+    Column("flops", right=True, spare=2),
+    Column("runs", right=True, spare=3),
+    Column("precisions"),
+)
+
+
+def write_layers(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]], file: TextIO) -> None:
+    """One line per layer; in place of the precisions, the reason why there is no choice."""
+    write_table(_COLUMNS, [_row(layer, choices.get(layer.name, ())) for layer in layers], file)
+
+
+def layers_json(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]]) -> dict[str, Any]:
+    """The versioned JSON form of `tuner layers --json`."""
+    return {
+        "format": FORMAT,
+        "layers": [
+            {
+                "name": layer.name,
+                "kind": layer.kind,
+                "shape": list(layer.shape),
+                "params": layer.params,
+                "flops": layer.flops,
+                "executions": layer.executions,
+                "searchable": layer.searchable,
+                "reason": layer.reason,
+                "precisions": [str(precision) for precision in choices.get(layer.name, ())],
+            }
+            for layer in layers
+        ],
+    }
+
+
+def _row(layer: "Layer", taken: Sequence[Precision]) -> Row:
+    allowed = ", ".join(str(precision) for precision in taken if not precision.is_original)
+    text = allowed or f"original only: {layer.reason or 'not in this space'}"
+    cells = (
+        layer.name,
+        layer.kind,
+        "x".join(map(str, layer.shape)) or numbers.MISSING,
+        numbers.amount(layer.params) if layer.params else numbers.MISSING,
+        numbers.amount(layer.flops) if layer.flops else numbers.MISSING,
+        str(layer.executions),
+        text,
+    )
+    return Row(cells, "" if allowed else DIM)

@@ -1,0 +1,115 @@
+"""One policy layer by layer, one point in full, and the difference of two policies."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tuner.front import Point
+from tuner.measurement import Confirmation, Failure
+from tuner.policy import Policy
+from tuner.report import numbers
+from tuner.report.front import point_json
+from tuner.report.json_text import finite
+from tuner.report.points import AS_REQUESTED, drop_text, latency_text, trial_text
+from tuner.report.table import DIM, YELLOW, Column, Row, write_table
+
+if TYPE_CHECKING:
+    from tuner.policy_file import LayerDifference
+
+_LAYERS = (Column("layer"), Column("precision"), Column("kernel", spare=1), Column("ran as requested"))
+_DIFFERENCES = (Column("layer"), Column("before"), Column("after"))
+
+
+def write_policy(policy: Policy, effective: Mapping[str, str], file: TextIO, *, width: int | None = None) -> None:
+    """One line per layer: what was asked for and what the compiled program did."""
+    rows = []
+    for name, assignment in policy.assignments:
+        original = assignment.precision.is_original
+        ran = numbers.MISSING if original else ran_text(effective.get(name, "unknown"))
+        style = DIM if original else "" if ran == "yes" else YELLOW
+        rows.append(Row((name, str(assignment.precision), assignment.kernel, ran), style))
+    write_table(_LAYERS, rows, file, width=width)
+
+
+def ran_text(effective: str) -> str:
+    """`yes`, `no: f32` or `unknown`."""
+    if effective == AS_REQUESTED:
+        return "yes"
+    kind, _, what = effective.partition(":")
+    return f"no: {what.strip() or 'something else'}" if kind == "different" else "unknown"
+
+
+def write_point(point: Point, file: TextIO, *, width: int | None = None) -> None:
+    """Every number of one point, then its layers."""
+    measured = point.measurement
+    facts = [
+        ("trial", trial_text(point.trial)),
+        ("label", point.label),
+        ("on the front", "yes" if point.on_front else "no"),
+        ("latency", f"{latency_text(measured.latency)}, {numbers.milliseconds(measured.latency.milliseconds)} ms"),
+        ("quality", numbers.quality(measured.quality.value)),
+        ("drop", f"{drop_text(measured.quality)}, {measured.quality.examples} examples, {measured.quality.method}"),
+        ("fidelity", f"relative error {measured.quality.fidelity:.2g}"),
+        ("memory", numbers.size(measured.memory.total_bytes)),
+        ("weights", numbers.size(measured.memory.weight_bytes)),
+        ("confirmed", confirmation_text(point.confirmation)),
+    ]
+    for name, text in facts:
+        file.write(f"{name:<14}{text}\n")
+    if point.policy is not None:
+        file.write("\n")
+        write_policy(point.policy, measured.effective, file, width=width)
+
+
+def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
+    """The second measurement in one line."""
+    if confirmation is None:
+        return "no"
+    if isinstance(confirmation, Failure):
+        return f"failed: {confirmation.cause}: {confirmation.message}"
+    quality = confirmation.quality
+    return (
+        f"latency {latency_text(confirmation.latency)}, holdout {numbers.quality(quality.value)}, "
+        f"drop {drop_text(quality)}, {quality.examples} examples"
+    )
+
+
+def full_point_json(point: Point) -> dict[str, Any]:
+    """The JSON form of `tuner show --json`: a front's point with kernels and the confirmation."""
+    kernels = {name: a.kernel for name, a in point.policy.assignments} if point.policy is not None else {}
+    form = point_json(point) | {"on_front": point.on_front, "kernels": kernels}
+    confirmation = point.confirmation
+    if isinstance(confirmation, Confirmation):
+        form["confirmation"] = confirmation_json(confirmation)
+    elif isinstance(confirmation, Failure):
+        form["confirmation"] = {"cause": confirmation.cause, "message": confirmation.message}
+    else:
+        form["confirmation"] = None
+    return {"format": 1, **form}
+
+
+def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:
+    """Latency and holdout quality with their intervals."""
+    latency, quality = confirmation.latency, confirmation.quality
+    return {
+        "latency_ratio": finite(latency.ratio),
+        "latency_low": finite(latency.low),
+        "latency_high": finite(latency.high),
+        "quality": finite(quality.value),
+        "quality_drop": finite(quality.drop),
+        "drop_low": finite(quality.drop_low),
+        "drop_high": finite(quality.drop_high),
+        "examples": quality.examples,
+    }
+
+
+def write_difference(differences: Sequence["LayerDifference"], file: TextIO, *, width: int | None = None) -> None:
+    """One line per layer that differs."""
+    if not differences:
+        file.write("The two policies assign the same precision and kernel to every layer.\n")
+        return
+    rows = [Row((d.name, _assigned(d.before), _assigned(d.after))) for d in differences]
+    write_table(_DIFFERENCES, rows, file, width=width)
+
+
+def _assigned(assignment: object) -> str:
+    return numbers.MISSING if assignment is None else str(assignment)

@@ -1,0 +1,87 @@
+"""How a search begins: a new study, or the one that goes on, with everything that must agree checked."""
+
+from dataclasses import dataclass
+
+import tuner
+from search_spaces import SearchSpace
+from tuner.drop import Drop
+from tuner.errors import InputError
+from tuner.front import OBJECTIVES
+from tuner.measure import device_fingerprint
+from tuner.program import Program
+from tuner.search.settings import Settings
+from tuner.search.spaces import ResolvedSpace, find_space, resolve_space
+from tuner.store import Store, StudyRecord
+from tuner.task import Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beginning:
+    """A study, stored already or not, and its search space on this program."""
+
+    record: StudyRecord
+    resolved: ResolvedSpace
+    resumed: bool
+
+    @property
+    def drop(self) -> Drop:
+        """The allowed drop."""
+        return Drop.parse(self.record.max_drop)
+
+
+def begin(store: Store, settings: Settings, task: Task, program: Program, wanted: ResolvedSpace) -> Beginning:
+    """The study to go on with, or what a new one will be with the wanted space; nothing is written yet.
+
+    Raises:
+        StoreError: a study of that name has another task, device or data.
+        InputError: it was begun with another space, drop or objectives.
+    """
+    known = store.find_study(settings.study)
+    if known is None:
+        return Beginning(record=_describe(settings, task, program, wanted.space), resolved=wanted, resumed=False)
+    store.check_fingerprints(known, fingerprints_of(task, program), device_fingerprint())
+    _check_same(known, settings)
+    resolved = resolve_space(SearchSpace.parse(known.space, f"of study {known.name}"), program)
+    return Beginning(record=known, resolved=resolved, resumed=True)
+
+
+def fingerprints_of(task: Task, program: Program) -> dict[str, str]:
+    """What must not change while a study goes on, the device apart."""
+    return {"program": program.fingerprint, **task.fingerprints(), "tool version": tuner.__version__}
+
+
+def _describe(settings: Settings, task: Task, program: Program, space: SearchSpace) -> StudyRecord:
+    return StudyRecord(
+        name=settings.study,
+        task_reference=task.reference,
+        objectives=settings.objectives or OBJECTIVES,
+        max_drop=str(settings.max_drop or settings.recommended_drop),
+        sampler=settings.sampler,
+        seed=settings.seed,
+        space=space.to_toml(),
+        fingerprints=fingerprints_of(task, program),
+        device=device_fingerprint(),
+        program=program.signature,
+        batch_size=task.batch_size,
+        metric=task.metric.name,
+        tool_version=tuner.__version__,
+    )
+
+
+def _check_same(known: StudyRecord, settings: Settings) -> None:
+    """Raises when the user asks for something that a study cannot change on its way."""
+    if settings.objectives is not None and settings.objectives != tuple(known.objectives):
+        raise _changed(known, "objectives", ",".join(known.objectives), ",".join(settings.objectives))
+    if settings.max_drop is not None and str(settings.max_drop) != known.max_drop:
+        raise _changed(known, "max-drop", known.max_drop, str(settings.max_drop))
+    if settings.space is not None:
+        space = find_space(settings.space)
+        if space.to_toml() != known.space:
+            raise _changed(known, "space", "another one", space.name)
+
+
+def _changed(known: StudyRecord, option: str, before: str, now: str) -> InputError:
+    return InputError(
+        f"study {known.name!r} was begun with --{option} {before} and cannot go on with {now}; "
+        f"leave --{option} out to resume it, or begin another study with --study NAME"
+    )

@@ -1,0 +1,106 @@
+"""Budgets: how many trials and how much time a search may take."""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuner.errors import InputError
+
+DEFAULT_SECONDS = 600.0
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*h)?\s*(?:(\d+(?:\.\d+)?)\s*m(?:in)?)?\s*(?:(\d+(?:\.\d+)?)\s*s?)?")
+_REMEDY = "give a positive time such as 5m, 90s or 1h30m"
+
+
+def parse_budget(budget: str | float) -> float:
+    """Seconds of a duration: `5m`, `90s`, `1h30m`, or a number of seconds.
+
+    Raises:
+        InputError: it is zero, negative or unreadable.
+    """
+    if isinstance(budget, str):
+        text = budget.strip().lower()
+        match = _DURATION.fullmatch(text)
+        if text.startswith("-"):
+            raise InputError(f"the budget {budget!r} is negative; {_REMEDY}")
+        if match is None or not any(match.groups()):
+            raise InputError(f"cannot read the budget {budget!r}; {_REMEDY}")
+        seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), _UNITS.values(), strict=True))
+    else:
+        seconds = float(budget)
+    if not math.isfinite(seconds) or seconds <= 0:
+        problem = "zero" if seconds == 0 else "negative" if seconds < 0 else "not a time"
+        raise InputError(f"the budget {budget!r} is {problem}; {_REMEDY}")
+    return seconds
+
+
+def check_trials(trials: int) -> int:
+    """The number of trials, at least one.
+
+    Raises:
+        InputError: it is zero, negative or no whole number.
+    """
+    if isinstance(trials, bool) or not isinstance(trials, int):
+        raise InputError(f"the number of trials {trials!r} is not a whole number; give 1 or more")
+    if trials < 1:
+        problem = "zero" if trials == 0 else "negative"
+        raise InputError(f"the number of trials {trials} is {problem}; give 1 or more (the baseline is the first)")
+    return trials
+
+
+def read_count(text: str, option: str) -> int:
+    """A whole number of at least one, as typed behind an option.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        count = int(text)
+    except ValueError:
+        raise InputError(f"{option} {text!r} is not a whole number; give 1 or more") from None
+    if count < 1:
+        problem = "zero" if count == 0 else "negative"
+        raise InputError(f"{option} {text} is {problem}; give 1 or more")
+    return count
+
+
+@dataclass(slots=True)
+class Budget:
+    """Counts down trials and time; either may be open."""
+
+    trials: int | None
+    seconds: float | None
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+    # Seconds per trial of this run, the part of the estimate that is known only while running.
+    _durations: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return self.clock() - self.started
+
+    def note_trial(self, seconds: float) -> None:
+        """Remember how long a trial took."""
+        self._durations.append(seconds)
+
+    def allows(self, done: int) -> bool:
+        """True when another trial may begin after `done` of them."""
+        if self.trials is not None and done >= self.trials:
+            return False
+        return self.seconds is None or self.elapsed < self.seconds
+
+    def left(self, done: int) -> float | None:
+        """Estimated seconds until the search ends, None when nothing can be said yet."""
+        estimates = []
+        if self.seconds is not None:
+            estimates.append(max(0.0, self.seconds - self.elapsed))
+        if self.trials is not None and self._durations:
+            typical = sorted(self._durations)[len(self._durations) // 2]
+            estimates.append(max(0, self.trials - done) * typical)
+        return min(estimates, default=None)

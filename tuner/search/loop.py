@@ -1,0 +1,202 @@
+"""The loop of one search: what is tried next, when to stop, and the confirmation at its end."""
+
+import time
+from collections.abc import Sequence
+
+from search_spaces import Precision
+from tuner.drop import Drop
+from tuner.measure import rank_by_speed
+from tuner.policy import Policy
+from tuner.program import Program, make_policy
+from tuner.search.budget import Budget
+from tuner.search.choices import ChoiceSpace, Proposal
+from tuner.search.first_candidates import (
+    CASTS,
+    FirstCandidate,
+    cast_key,
+    cast_label,
+    cast_trial,
+    first_candidates,
+    label_of,
+    uniform,
+)
+from tuner.search.interrupts import Interrupts
+from tuner.search.objective import Measurer, Objective, Outcome, directions
+from tuner.search.optuna_study import open_optuna_study
+from tuner.search.progress import Progress, ProgressEvent
+from tuner.search.resume import proposal_of, settle
+from tuner.search.samplers import EXHAUSTIVE, TiedSampler, make_sampler
+from tuner.search.scoreboard import Scoreboard, describe
+from tuner.search.settings import Settings
+from tuner.store import CandidateRecord, Store, StudyRecord
+
+
+def is_complete(store: Store, record: StudyRecord, trials: int | None) -> bool:
+    """True when the study has all its trials, its reference points, and every front member confirmed."""
+    candidates = store.candidates(record.id)
+    measured = [c for c in candidates if c.outcome is not None]
+    done = sum(c.policy is not None for c in measured)
+    has_casts = {cast_key(name) for name in CASTS} <= {c.key for c in measured}
+    return trials is not None and done >= trials and has_casts and not unconfirmed(candidates)
+
+
+def unconfirmed(candidates: Sequence[CandidateRecord]) -> list[CandidateRecord]:
+    """Front members that were not measured a second time; a hand-made cast cannot be exported and needs none."""
+    return [c for c in candidates if c.on_front and c.policy is not None and c.confirmation is None]
+
+
+class Loop:
+    """One run of a search over one study.
+
+    Args:
+        store: holds the study.
+        record: the study, stored already.
+        program: what is tuned.
+        space: what may be proposed.
+        larger_is_better: the metric's direction.
+        evaluator: measures.
+        settings: of this run.
+        budget: running already.
+        display: where progress goes.
+        interrupts: where Ctrl-C may cut in.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        record: StudyRecord,
+        program: Program,
+        space: ChoiceSpace,
+        larger_is_better: bool,
+        evaluator: Measurer,
+        settings: Settings,
+        budget: Budget,
+        display: Progress,
+        interrupts: Interrupts,
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._program = program
+        self._space = space
+        self._evaluator = evaluator
+        self._budget = budget
+        self._display = display
+        self._interrupts = interrupts
+        self._labels: dict[tuple[str, ...], str] = {}
+        self._board = Scoreboard(Drop.parse(record.max_drop), evaluator.baseline.quality.value, record.objectives)
+        known = store.candidates(record.id)
+        # A resumed study must not draw what it drew before.
+        seed = (settings.seed + len(known)) % 2**32
+        self._sampler = TiedSampler(make_sampler(settings.sampler, seed), space, seed)
+        self._objective = Objective(
+            study=open_optuna_study(store, record.name, directions(record.objectives, larger_is_better), self._sampler),
+            store=store,
+            study_id=record.id,
+            objectives=record.objectives,
+            space=space,
+            make_policy=self._make_policy,
+            evaluator=evaluator,
+            interrupts=interrupts,
+        )
+        self._remember(known)
+        self._plan(settings)
+
+    def run(self) -> None:
+        """Measure until the budget ends or nothing is left to try.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C; the running trial is failed, everything else kept.
+        """
+        while self._budget.allows(self._board.done):
+            if self._sampler.exhausted:
+                self._display.note(f"All {self._space.size} policies of this space are measured.")
+                break
+            if not self._sampler.has_plan:
+                self._measure_casts()
+            self._one_trial()
+        self._measure_casts()
+
+    def confirm(self) -> None:
+        """Measure the front members that are not confirmed yet again, interleaved, and on the holdout split."""
+        waiting = unconfirmed(self._store.candidates(self._record.id))
+        if not waiting:
+            return
+        what = "front member" if len(waiting) == 1 else "front members"
+        self._display.note(f"Confirming {len(waiting)} {what} on the holdout examples.")
+        policies = [record.policy for record in waiting if record.policy is not None]
+        with self._interrupts.allowed():
+            confirmations = self._evaluator.confirm(policies)
+        for record, confirmation in zip(waiting, confirmations, strict=True):
+            self._store.confirm(record.id, confirmation)
+
+    def _one_trial(self) -> None:
+        self._interrupts.check()
+        began = time.monotonic()
+        trial, proposal = self._objective.ask()
+        label = self._labels.get(self._space.key(proposal)) or label_of(self._space, proposal)
+        outcome, is_new = self._objective.run(trial, proposal, label)
+        self._sampler.mark_seen(proposal)
+        self._budget.note_trial(time.monotonic() - began)
+        if outcome is None:
+            return
+        if is_new:
+            self._board.keep(trial.number, label, self._make_policy(proposal), outcome)
+        self._show(label, outcome)
+
+    def _measure_casts(self) -> None:
+        """The hand-made reference points, those that the study does not have yet."""
+        for name in CASTS:
+            self._interrupts.check()
+            number, label = cast_trial(name), cast_label(name)
+            outcome = self._objective.run_cast(name, cast_key(name), label, number)
+            if outcome is not None:
+                self._board.keep(number, label, None, outcome)
+                self._show(label, outcome)
+
+    def _make_policy(self, proposal: Proposal) -> Policy:
+        return make_policy(self._program, self._space.precisions(proposal))
+
+    def _show(self, label: str, outcome: Outcome) -> None:
+        board, budget = self._board, self._budget
+        self._display.update(
+            ProgressEvent(
+                done=board.done,
+                total=budget.trials,
+                label=label,
+                outcome=describe(outcome),
+                best_ratio=board.best_ratio,
+                max_drop=board.drop,
+                front_size=board.front_size,
+                elapsed_s=budget.elapsed,
+                left_s=budget.left(board.done),
+            )
+        )
+
+    def _remember(self, known: Sequence[CandidateRecord]) -> None:
+        """Take over what earlier runs measured."""
+        for record in known:
+            if record.outcome is None:
+                continue
+            self._board.keep(record.trial, record.label, record.policy, record.outcome)
+            if record.policy is not None and self._space.contains(proposal_of(record.policy)):
+                self._sampler.mark_seen(proposal_of(record.policy))
+
+    def _plan(self, settings: Settings) -> None:
+        """Settle what an earlier run left, then plan what it lost and the first candidates, and for some samplers all."""
+        lost = settle(self._objective, self._store, self._record.id, self._space, self._make_policy)
+        first = first_candidates(self._program.layers, self._space, self._rank, settings.start)
+        # The baseline stays first even when an earlier run lost something else.
+        planned: list[FirstCandidate] = [first[0], *lost, *first[1:]]
+        self._labels = {self._space.key(candidate.proposal): candidate.label for candidate in reversed(planned)}
+        self._sampler.plan(candidate.proposal for candidate in planned)
+        if settings.sampler == EXHAUSTIVE:
+            self._sampler.plan(self._space.all())
+
+    def _rank(self, precisions: list[Precision]) -> list[Precision]:
+        """Fastest first; timed only when there is something left to order."""
+        waiting = [p for p in precisions if not self._sampler.is_seen(uniform(self._space, p))]
+        if len(waiting) < 2:
+            return precisions
+        with self._interrupts.allowed():
+            return rank_by_speed(self._program, precisions)

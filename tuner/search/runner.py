@@ -1,0 +1,155 @@
+"""The search: first candidates, then the sampler's, until the budget ends; then the front is confirmed."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tuner.capturing import capture_task
+from tuner.drop import Drop
+from tuner.errors import InputError
+from tuner.measure import Evaluator
+from tuner.policy import Policy
+from tuner.program import Program
+from tuner.search.begin import Beginning, begin
+from tuner.search.budget import Budget
+from tuner.search.choices import ChoiceSpace
+from tuner.search.interrupts import Interrupts
+from tuner.search.loop import Loop, is_complete
+from tuner.search.optuna_study import quiet_optuna
+from tuner.search.progress import Progress, ProgressEvent, make_progress
+from tuner.search.samplers import EXHAUSTIVE, NSGA2
+from tuner.search.settings import Settings, check_settings
+from tuner.search.spaces import Space, resolve_space
+from tuner.store import Store
+from tuner.study import DEFAULT_STORAGE, Study
+from tuner.task import Task, check_task
+
+# `exhaustive` under a time budget: the fewest seconds a trial is believed to take.
+_SECONDS_PER_TRIAL = 1.0
+
+
+def search(
+    task: Task,
+    *,
+    trials: int | None = None,
+    budget: str | float | None = None,
+    max_drop: Drop | str | float | None = None,
+    space: Space | None = None,
+    sampler: str = NSGA2,
+    seed: int = 0,
+    study: str | None = None,
+    storage: str = DEFAULT_STORAGE,
+    objectives: Sequence[str] | None = None,
+    start: Policy | str | Path | None = None,
+    progress: bool | Callable[[ProgressEvent], Any] = True,
+) -> Study:
+    """Search for the best precision of every layer; called again with the same study, goes on where it stopped.
+
+    Args:
+        task: what is tuned.
+        trials: of the study in all, baseline included; a resumed study completes them.
+        budget: wall-clock time of this call: `5m`, `90s`, or seconds. With neither, ten minutes.
+        max_drop: quality that may be lost: 0.01, "1%" or "1%rel"; by default 0.01, or what the study began with.
+        space: what each layer may take: a preset's name, a TOML file or a SearchSpace; by default the preset for the
+            device, or what the study began with.
+        sampler: nsga2, tpe, gp, random or exhaustive.
+        seed: of the sampler.
+        study: its name; by default the task's.
+        storage: the database.
+        objectives: one or more of latency, quality and memory; by default all.
+        start: a policy, or policy file, to try right after the baseline.
+        progress: False for silence, or a callable that gets a ProgressEvent after every candidate.
+
+    Raises:
+        TunerError: something cannot be used as given; nothing was measured.
+        KeyboardInterrupt: Ctrl-C; everything measured is kept.
+    """
+    settings = check_settings(
+        study=task.name if study is None else study,
+        storage=storage,
+        trials=trials,
+        budget=budget,
+        max_drop=max_drop,
+        space=space,
+        sampler=sampler,
+        seed=seed,
+        objectives=objectives,
+        start=start,
+    )
+    return run_search(task, settings, progress)
+
+
+def run_search(task: Task, settings: Settings, progress: bool | Callable[[ProgressEvent], Any] = True) -> Study:
+    """`search` with checked settings."""
+    limit = settings.budget()
+    check_task(task)
+    program = capture_task(task)
+    wanted = resolve_space(settings.space if settings.space is not None else settings.recommended_space, program)
+    _check_affordable(settings, ChoiceSpace.from_resolution(wanted.resolution))
+    with Store.open(settings.storage) as store, quiet_optuna(), closing(make_progress(progress)) as display:
+        begun = begin(store, settings, task, program, wanted)
+        if begun.resumed and is_complete(store, begun.record, settings.trials):
+            display.note(f"Study {begun.record.name!r} is complete; ask for more with --trials or --budget.")
+        else:
+            _run(store, begun, settings, limit, task, program, display)
+    return Study(name=settings.study, storage=settings.storage)
+
+
+def _run(
+    store: Store,
+    begun: Beginning,
+    settings: Settings,
+    limit: Budget,
+    task: Task,
+    program: Program,
+    display: Progress,
+) -> None:
+    for note in program.notes:
+        display.note(f"Note: {note}")
+    if begun.resumed:
+        display.note(f"Resuming study {begun.record.name!r}.")
+    record = begun.record
+    reference = None if record.baseline is None else record.baseline.latency.milliseconds
+    with Evaluator(
+        task, program, max_drop=begun.drop, objectives=record.objectives, reference_ms=reference, seed=record.seed
+    ) as evaluator:
+        if not begun.resumed:
+            record = store.create_study(record)
+            store.save_layers(record.id, program.layers)
+        with Interrupts() as interrupts:
+            loop = Loop(
+                store=store,
+                record=record,
+                program=program,
+                space=ChoiceSpace.from_resolution(begun.resolved.resolution),
+                larger_is_better=task.metric.larger_is_better,
+                evaluator=evaluator,
+                settings=settings,
+                budget=limit,
+                display=display,
+                interrupts=interrupts,
+            )
+            loop.run()
+            loop.confirm()
+
+
+def _check_affordable(settings: Settings, space: ChoiceSpace) -> None:
+    """Refuse to enumerate more than the budget allows.
+
+    Raises:
+        InputError: with the size and what to do.
+    """
+    if settings.sampler != EXHAUSTIVE:
+        return
+    affordable = settings.trials
+    budget = f"{settings.trials} trials"
+    if affordable is None:
+        seconds = settings.seconds or 0.0
+        affordable = int(seconds / _SECONDS_PER_TRIAL)
+        budget = f"about {affordable} trials in {seconds:g} s"
+    if space.size > affordable:
+        raise InputError(
+            f"the sampler 'exhaustive' would measure {space.size} policies, more than the budget of {budget}; "
+            f"give --trials {space.size}, tie or freeze layers in the space, or use another sampler"
+        )

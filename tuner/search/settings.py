@@ -1,0 +1,101 @@
+"""Settings of one run of a search, checked before anything is loaded, traced or written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.drop import Drop
+from tuner.errors import InputError
+from tuner.front import OBJECTIVES, check_objectives
+from tuner.policy import Policy
+from tuner.policy_file import load_policy
+from tuner.search.budget import DEFAULT_SECONDS, Budget, check_trials, parse_budget
+from tuner.search.samplers import NSGA2, check_sampler
+from tuner.search.spaces import Space
+
+DEFAULT_DROP = Drop(0.01)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the user asked for. None means: as the study began, or for a new one the recommendation."""
+
+    study: str
+    storage: str
+    trials: int | None
+    seconds: float | None
+    sampler: str = NSGA2
+    seed: int = 0
+    max_drop: Drop | None = None
+    space: Space | None = None
+    objectives: tuple[str, ...] | None = None
+    start: Policy | None = None
+    # What the task's module recommends for a new study.
+    recommended_drop: Drop = DEFAULT_DROP
+    recommended_space: Space | None = None
+
+    def budget(self) -> Budget:
+        """A budget that begins now."""
+        return Budget(trials=self.trials, seconds=self.seconds)
+
+
+def check_settings(
+    *,
+    study: str,
+    storage: str,
+    trials: int | None = None,
+    budget: str | float | None = None,
+    max_drop: Drop | str | float | None = None,
+    space: Space | None = None,
+    sampler: str = NSGA2,
+    seed: int = 0,
+    objectives: Sequence[str] | None = None,
+    start: Policy | str | Path | None = None,
+    recommended_trials: int | None = None,
+    recommended_drop: str | float | None = None,
+    recommended_space: Space | None = None,
+) -> Settings:
+    """The settings, each value checked.
+
+    Raises:
+        InputError: a value cannot be used; names it, shows it and says what to write.
+        PolicyError: the file to start from cannot be read.
+    """
+    check_sampler(sampler)
+    seconds = None if budget is None else parse_budget(budget)
+    if trials is None and seconds is None:
+        trials = recommended_trials
+        seconds = DEFAULT_SECONDS if trials is None else None
+    return Settings(
+        study=_check_name(study),
+        storage=storage,
+        trials=None if trials is None else check_trials(trials),
+        seconds=seconds,
+        sampler=sampler,
+        seed=_check_seed(seed),
+        max_drop=None if max_drop is None else Drop.parse(max_drop),
+        space=space,
+        objectives=None if objectives is None else _in_order(objectives),
+        start=load_policy(start) if isinstance(start, str | Path) else start,
+        recommended_drop=DEFAULT_DROP if recommended_drop is None else Drop.parse(recommended_drop),
+        recommended_space=recommended_space,
+    )
+
+
+def _in_order(objectives: Sequence[str]) -> tuple[str, ...]:
+    """The objectives in our order, so that naming them differently changes nothing."""
+    given = objectives.split(",") if isinstance(objectives, str) else objectives
+    checked = check_objectives([name.strip() for name in given])
+    return tuple(name for name in OBJECTIVES if name in checked)
+
+
+def _check_name(study: str) -> str:
+    if not study.strip():
+        raise InputError(f"the study name {study!r} is empty; give a short name such as 'mnist'")
+    return study
+
+
+def _check_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise InputError(f"the seed {seed!r} is not a whole number from 0 to {2**32 - 1}; give one, such as 0")
+    return seed

@@ -1,0 +1,203 @@
+"""Study: what a search has found so far, read from its database whenever asked."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+from tuner.drop import Drop
+from tuner.errors import InputError
+from tuner.front import LATENCY, Point, choose, knee, values
+from tuner.measurement import Measurement
+from tuner.provenance import with_provenance
+
+if TYPE_CHECKING:  # loads SQLAlchemy
+    from tuner.store import CandidateRecord, StudyRecord
+
+DEFAULT_STORAGE = "sqlite:///precision.db"
+
+
+def open_study(name: str, storage: str = DEFAULT_STORAGE) -> "Study":
+    """The study of that name in that database.
+
+    Raises:
+        StoreError: the database cannot be read, or has no study of that name.
+    """
+    study = Study(name=name, storage=storage)
+    _ = study.record
+    return study
+
+
+class Front(Sequence[Point]):
+    """The non-dominated points of a study, best in its first objective first."""
+
+    def __init__(self, study: str, points: Iterable[Point], references: Iterable[Point]) -> None:
+        self.study = study
+        self.points = tuple(points)
+        # Baseline and hand-made casts that are not on the front: what it is compared with.
+        self.references = tuple(references)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Point, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Point | tuple[Point, ...]:
+        return self.points[index]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        import io
+
+        from tuner.report.front import write_front
+
+        text = io.StringIO()
+        write_front(self.points, self.references, text)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        from tuner.report.html import front_html
+
+        return front_html(self.study, self.points, self.references)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A point to export, and the better-looking ones that the confirmation rejected."""
+
+    point: Point
+    rejected: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """A view of one study; every call reads the database anew, so it can be watched while a search runs."""
+
+    name: str
+    storage: str = DEFAULT_STORAGE
+
+    @property
+    def record(self) -> "StudyRecord":
+        """Its settings, fingerprints and counts."""
+        return self._read()[0]
+
+    def trials(self) -> list["CandidateRecord"]:
+        """Everything it tried, failures included, in the order tried; hand-made reference points are not trials."""
+        _, candidates = self._read()
+        return sorted((c for c in candidates if c.policy is not None), key=lambda c: c.trial)
+
+    def points(self) -> list[Point]:
+        """Every candidate that was measured, hand-made reference points included."""
+        return _points(*self._read())
+
+    def front(self) -> Front:
+        """The points that none dominates, and what they are compared with."""
+        record, candidates = self._read()
+        points = _points(record, candidates)
+        best = sorted((p for p in points if p.on_front), key=lambda p: (*values(p, record.objectives), p.trial))
+        references = [p for p in points if not p.on_front and (p.is_reference or p.is_baseline)]
+        return Front(record.name, best, references)
+
+    def point(self, wanted: int | str) -> Point:
+        """The measured point with that trial number, or that label.
+
+        Raises:
+            InputError: there is none; says what became of the trial, or which points there are.
+        """
+        record, candidates = self._read()
+        text = str(wanted).strip()
+        found = [c for c in candidates if text in (str(c.trial), c.label)]
+        measured = [c for c in found if isinstance(c.outcome, Measurement)]
+        if measured:
+            return _points(record, measured)[0]
+        if found and found[0].outcome is not None:
+            failure = found[0].outcome
+            raise InputError(
+                f"trial {found[0].trial} of study {self.name!r} has no measurement "
+                f"({getattr(failure, 'cause', 'failed')}: {getattr(failure, 'message', '')}); choose a measured point"
+            )
+        known = (
+            ", ".join(str(p.trial) if p.trial >= 0 else repr(p.label) for p in _points(record, candidates)) or "none"
+        )
+        raise InputError(f"study {self.name!r} has no point {text!r}; its points are {known}")
+
+    def decide(
+        self,
+        *,
+        max_drop: Drop | str | float | None = None,
+        minimize: str = LATENCY,
+        confirmed_only: bool = True,
+    ) -> Choice:
+        """The best point inside the allowed drop (by default the study's own), with what was rejected on the way.
+
+        Raises:
+            GoalMissed: nothing measured meets the goal; says how near the best came.
+        """
+        record, candidates = self._read()
+        point, rejected = choose(
+            _points(record, candidates),
+            max_drop=Drop.parse(record.max_drop if max_drop is None else max_drop),
+            baseline_quality=_baseline_quality(record, candidates),
+            minimize=minimize,
+            confirmed_only=confirmed_only,
+        )
+        return Choice(point=point, rejected=tuple(rejected))
+
+    def choose(
+        self,
+        *,
+        max_drop: Drop | str | float | None = None,
+        minimize: str = LATENCY,
+        confirmed_only: bool = True,
+    ) -> Point:
+        """The best point inside the allowed drop; `point.policy.save("policy.json")` exports it.
+
+        Args:
+            max_drop: quality that may be lost, as in `tuner.search`; by default the study's own.
+            minimize: "latency" or "memory".
+            confirmed_only: whether a point must be confirmed on the holdout split.
+
+        Raises:
+            GoalMissed: nothing measured meets the goal; says how near the best came.
+        """
+        return self.decide(max_drop=max_drop, minimize=minimize, confirmed_only=confirmed_only).point
+
+    def knee(self) -> Point:
+        """The point of the front where giving up a little of one objective stops gaining much of the others."""
+        record, candidates = self._read()
+        return knee([p for p in _points(record, candidates) if p.on_front], record.objectives)
+
+    def _repr_html_(self) -> str:
+        from tuner.report.html import study_html
+
+        return study_html(self.record, self.front())
+
+    def _read(self) -> tuple["StudyRecord", list["CandidateRecord"]]:
+        from tuner.store import Store
+
+        with Store.open(self.storage, create=False, read_only=True) as store:
+            record = store.find_or_raise_study(self.name)
+            return record, store.candidates(record.id)
+
+
+def _points(record: "StudyRecord", candidates: Iterable["CandidateRecord"]) -> list[Point]:
+    return [
+        Point(
+            trial=candidate.trial,
+            label=candidate.label,
+            policy=None if candidate.policy is None else with_provenance(record, candidate),
+            measurement=candidate.outcome,
+            confirmation=candidate.confirmation,
+            on_front=candidate.on_front,
+        )
+        for candidate in candidates
+        if isinstance(candidate.outcome, Measurement)
+    ]
+
+
+def _baseline_quality(record: "StudyRecord", candidates: Iterable["CandidateRecord"]) -> float:
+    if record.baseline is None:
+        raise InputError(f"study {record.name!r} has no measured baseline yet; run `tuner search` again to resume it")
+    return record.baseline.quality.value
