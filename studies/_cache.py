@@ -15,6 +15,8 @@ from safetensors.numpy import load, save
 
 from tuner.errors import InputError
 
+Arrays = dict[str, np.ndarray[Any, Any]]
+
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -28,37 +30,43 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
-def cached_params(name: str, init: Callable[[], Any], train: Callable[[Any], Any]) -> Any:
-    """Parameters read from `NAME.safetensors`, or trained from `init()`'s and kept there.
+def cached_arrays(name: str, make: Callable[[], Arrays], shapes: dict[str, tuple[int, ...]] | None = None) -> Arrays:
+    """The arrays in `NAME.safetensors`, made and kept there where it is missing, truncated, or of other shapes.
 
     Args:
-        name: carries the version of the code that trains, so that changed code does not meet old parameters.
-        init: gives parameters of the right structure, cheap or not: it is only traced when the file is there.
-        train: gives trained parameters from initial ones.
+        name: carries the version of the code that makes them, so that changed code does not meet old arrays.
+        make: gives the arrays by name.
+        shapes: what must be in the file, if known.
     """
     path = cache_folder() / f"{name}.safetensors"
     if path.exists():
         try:
-            return _restore(path.read_bytes(), jax.eval_shape(init))
-        except (SafetensorError, ValueError) as error:
-            console.print(f"{path} is damaged ({error}): training again")
-    params = train(init())
-    _write(path, save({name: np.asarray(leaf) for name, leaf in _named_leaves(params).items()}))
-    # As a later run will read them: numpy arrays in the same structure.
-    return jax.tree_util.tree_map(np.asarray, params)
+            arrays = load(path.read_bytes())
+            if shapes is None or shapes == {key: array.shape for key, array in arrays.items()}:
+                return arrays
+            console.print(f"{path} holds other shapes: making it again")
+        except SafetensorError as error:
+            console.print(f"{path} is damaged ({error}): making it again")
+    content = save(make())
+    _write(path, content)
+    return load(content)
+
+
+def cached_params(name: str, init: Callable[[], Any], train: Callable[[Any], Any]) -> Any:
+    """Trained parameters, kept in `NAME.safetensors`; `train(init())` is called only where they are missing."""
+    template = jax.eval_shape(init)
+    shapes = {key: leaf.shape for key, leaf in _named_leaves(template).items()}
+    arrays = cached_arrays(name, lambda: _to_arrays(train(init())), shapes)
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), [arrays[key] for key in shapes])
+
+
+def _to_arrays(params: Any) -> Arrays:
+    return {key: np.ascontiguousarray(leaf) for key, leaf in _named_leaves(params).items()}
 
 
 def _named_leaves(params: Any) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _restore(content: bytes, shapes: Any) -> Any:
-    arrays = load(content)
-    expected = _named_leaves(shapes)
-    if {name: array.shape for name, array in arrays.items()} != {name: leaf.shape for name, leaf in expected.items()}:
-        raise ValueError("it holds other parameters")
-    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(shapes), [arrays[name] for name in expected])
 
 
 def _write(path: Path, content: bytes) -> None:

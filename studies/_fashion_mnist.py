@@ -1,127 +1,26 @@
-"""Fashion-MNIST and MNIST through tensorflow-datasets, without TensorFlow and, where need be, without a network."""
+"""Fashion-MNIST and MNIST as arrays, through tensorflow-datasets."""
 
-import gzip
-import io
-import shutil
-import struct
-from collections.abc import Iterator
-from contextlib import redirect_stdout
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import tensorflow_datasets
-from PIL import Image
-from tensorflow_datasets.image_classification import mnist
 
-import tuner.data
-from studies._cache import cache_folder, console
-from tuner.errors import InputError
-
-NAMES = ("fashion_mnist", "mnist")
-FETCH = "python -m studies.fetch"
-# Where the Debian package dataset-fashion-mnist puts its files.
-INSTALLED = Path("/usr/share/datasets/fashion-mnist")
-# The files, and the time that the gzip header of each official one carries.
-FILES = {
-    "train-images-idx3-ubyte.gz": 1504176606,
-    "train-labels-idx1-ubyte.gz": 1504176606,
-    "t10k-images-idx3-ubyte.gz": 1504176627,
-    "t10k-labels-idx1-ubyte.gz": 1504176627,
-}
-
-# What reading a damaged data set raises.
-DAMAGED = (OSError, RuntimeError, ValueError, IndexError)
+from studies._cache import cached_arrays
 
 
 def load(name: str, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Images as rows of 784 values from 0 to 1, and their classes. Reads the cache; `python -m studies.fetch` fills it."""
-    builder = make_builder(name)
-    if not is_prepared(builder) and name == "fashion_mnist" and INSTALLED.is_dir():
-        prepare_from_debian(builder, INSTALLED)
-    if not is_prepared(builder):
-        raise InputError(f"the data set {name} is not in {builder.data_path}; run `{FETCH} {name}` once to fetch it")
-    try:
-        batches = list(tuner.data.tfds(builder, split=split))
-    except DAMAGED as error:
-        raise InputError(
-            f"the data set {name} in {builder.data_path} is damaged ({error}); run `{FETCH} {name}` to build it again"
-        ) from error
-    images = np.concatenate([images for images, _ in batches])
-    labels = np.concatenate([labels for _, labels in batches])
-    return (images.reshape(len(images), -1) / 255).astype(np.float32), labels.astype(np.int32)
+    """Images as rows of 784 values from 0 to 1, and their classes; decoded on first use, then kept as arrays.
+
+    Args:
+        name: "fashion_mnist" or "mnist".
+        split: "train" (60,000) or "test" (10,000).
+    """
+    arrays = cached_arrays(f"{name}-{split}-v1", lambda: _read(name, split))
+    images = arrays["images"].reshape(len(arrays["images"]), -1)
+    return (images / 255).astype(np.float32), arrays["labels"]
 
 
-class _WithoutTensorFlow:
-    """Overrides of the MNIST builders where those call TensorFlow."""
+def _read(name: str, split: str) -> dict[str, np.ndarray[Any, Any]]:
+    # Imported here, since tensorflow-datasets is not needed once the arrays are kept.
+    from studies._mnist_builders import read_split
 
-    def _split_generators(self, downloads: Any) -> Any:
-        # The files stay compressed: extracting them is TensorFlow's part.
-        return super()._split_generators(  # type: ignore[misc]  # the builder's
-            SimpleNamespace(download_and_extract=downloads.download)
-        )
-
-    def _generate_examples(
-        self, num_examples: int, data_path: Any, label_path: Any
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        images, labels = read_idx(Path(data_path)), read_idx(Path(label_path))
-        if len(images) != num_examples or len(labels) != num_examples:
-            raise ValueError(f"expected {num_examples} examples, found {len(images)} images and {len(labels)} labels")
-        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-            yield number, {"image": Image.fromarray(image), "label": int(label)}  # writing an array needs TensorFlow
-
-
-class _FashionMNIST(_WithoutTensorFlow, mnist.FashionMNIST, skip_registration=True):  # type: ignore[misc, call-arg]  # untyped
-    name = "fashion_mnist"
-
-
-class _MNIST(_WithoutTensorFlow, mnist.MNIST, skip_registration=True):  # type: ignore[misc, call-arg]  # untyped
-    name = "mnist"
-
-
-def make_builder(name: str) -> Any:
-    """The builder of a data set, at home in our cache folder."""
-    builder = {"fashion_mnist": _FashionMNIST, "mnist": _MNIST}[name]
-    # Only array_record can be read without TensorFlow.
-    return builder(data_dir=cache_folder("tensorflow_datasets"), file_format="array_record")
-
-
-def is_prepared(builder: Any) -> bool:
-    """True when the data set was built completely (the builder writes its description last)."""
-    return bool((builder.data_path / "dataset_info.json").exists())
-
-
-def prepare(builder: Any, files: Path | None = None) -> None:
-    """Builds the data set from the official files in a folder, or from the network; their checksums are verified."""
-    config = tensorflow_datasets.download.DownloadConfig(manual_dir=files, try_download_gcs=False)
-    tensorflow_datasets.disable_progress_bar()
-    downloads = cache_folder("downloads")
-    with console.status(f"preparing {builder.name}"), redirect_stdout(io.StringIO()):
-        builder.download_and_prepare(download_dir=downloads, download_config=config)
-    shutil.rmtree(downloads, ignore_errors=True)
-    console.print(f"prepared {builder.name} in {builder.data_path}")
-
-
-def prepare_from_debian(builder: Any, folder: Path) -> None:
-    """Builds the data set from the files of the Debian package, made byte for byte the official ones again."""
-    official = cache_folder("official")
-    for name, time in FILES.items():
-        (official / name).write_bytes(restore_header((folder / name).read_bytes(), name, time))
-    prepare(builder, official)
-    shutil.rmtree(official, ignore_errors=True)
-
-
-def restore_header(compressed: bytes, name: str, time: int) -> bytes:
-    """The same gzip stream under the header that the official file has: Debian drops its name and time."""
-    flags_of_a_name = 8
-    header = struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, flags_of_a_name, time, 0, 3)
-    return header + name.removesuffix(".gz").encode() + b"\0" + compressed[10:]
-
-
-def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """The array of bytes in a gzip-compressed IDX file."""
-    content = gzip.decompress(path.read_bytes())
-    rank = content[3]
-    shape = struct.unpack_from(f">{rank}I", content, 4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+    return read_split(name, split)

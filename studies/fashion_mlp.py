@@ -6,13 +6,11 @@ import jax
 from jax.example_libraries import stax
 
 import tuner
-from studies import _fashion_mnist
 from studies._cache import cached_params
+from studies._fashion_mnist import load
 from studies._training import fit
 
-_init, apply = stax.serial(
-    stax.Dense(512), stax.Relu, stax.Dense(512), stax.Relu, stax.Dense(10), stax.LogSoftmax
-)  # fmt: skip
+_init, apply = stax.serial(stax.Dense(512), stax.Relu, stax.Dense(512), stax.Relu, stax.Dense(10), stax.LogSoftmax)
 
 
 def task() -> tuner.Task:
@@ -27,7 +25,7 @@ def mnist() -> tuner.Task:
 
 def make_task(data: str) -> tuner.Task:
     """Trained on the 60,000 training images, judged by top-1 on the 10,000 test images."""
-    images, labels = _fashion_mnist.load(data, "test")
+    images, labels = load(data, "test")
     name = "fashion_mlp" if data == "fashion_mnist" else "mnist_mlp"
     params = cached_params(f"{name}-v1", init, lambda params: train(params, data))
     return tuner.Task(name=name, apply=apply, params=params, inputs=images, labels=labels, batch_size=256)
@@ -40,5 +38,5 @@ def init() -> Any:
 
 def train(params: Any, data: str) -> Any:
     """Parameters after a few epochs."""
-    images, labels = _fashion_mnist.load(data, "train")
+    images, labels = load(data, "train")
     return fit(apply, params, images, labels, title=data, epochs=6)

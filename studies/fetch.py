@@ -8,8 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from studies import _fashion_mnist as data
-from studies._cache import cache_folder, console
+from studies import _mnist_builders as data
+from studies._cache import console
 from tuner.errors import InputError, TunerError, error_line
 
 PACKAGE = "dataset-fashion-mnist"
@@ -46,25 +46,25 @@ def fetch(name: str) -> None:
 def _build(builder: Any) -> None:
     is_packaged = builder.name == "fashion_mnist"
     if is_packaged and data.INSTALLED.is_dir():
-        return data.prepare_from_debian(builder, data.INSTALLED)
+        data.prepare_from_debian(builder, data.INSTALLED)
+        return
     unreachable = _why_unreachable(builder.URL)
     if unreachable is None:
-        return data.prepare(builder)
+        data.prepare(builder)
+        return
     if not is_packaged:
         raise InputError(
             f"{builder.name} comes from {builder.URL} only, which does not answer ({unreachable}); try where it does"
         )
-    folder = cache_folder("debian")
+    console.print(f"{builder.URL} does not answer: taking the Debian package {PACKAGE}")
     try:
-        console.print(f"{builder.URL} does not answer: taking the Debian package {PACKAGE}")
-        return data.prepare_from_debian(builder, _unpack_debian(folder))
+        with data.temporary_folder() as folder:
+            data.prepare_from_debian(builder, _unpack_debian(folder))
     except (OSError, subprocess.SubprocessError) as error:
         raise InputError(
             f"{builder.name} cannot be fetched: {builder.URL} does not answer ({unreachable}), and the Debian package "
             f"{PACKAGE} cannot be had ({_reason(error)}); connect to a network, or install that package"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole(builder: Any) -> bool:
