@@ -77,6 +77,11 @@ def scope_of(eqn: Any) -> Any:
     return eqn.source_info.name_stack
 
 
+def scope_text(scope: Any) -> str:
+    """The names that the user gave, joined with `/`; transformations such as `vmap` leave no trace in it."""
+    return "/".join(part.name for part in scope.stack if not isinstance(part, _source_info.Transform))
+
+
 def empty_scope() -> Any:
     """The name scope of a program's outermost equations."""
     return NameStack()

@@ -52,7 +52,7 @@ def weight_layers(
     weighted = [i for i, origin in enumerate(origins) if origin]
     bare = [i for i, origin in enumerate(origins) if not origin]
     names = dict(zip(weighted, naming.weight_names([origins[i] for i in weighted], paths), strict=True))
-    scopes = [str(grouped[i][0].scope) for i in bare]
+    scopes = [compat.scope_text(grouped[i][0].scope) for i in bare]
     names.update(zip(bare, naming.operation_names(scopes, [grouped[i][0].kind for i in bare]), strict=True))
     layers = []
     for i, sites in enumerate(grouped):

@@ -78,12 +78,19 @@ def _recognize_convolution(eqn: Any, operands: tuple[Reference, ...]) -> Found:
 def _recognize_gather(eqn: Any, operands: tuple[Reference, ...]) -> Found | None:
     if not _holds_parameters(operands[0]) or not _is_float(eqn.invars[0]):
         return None
-    numbers, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
-    indexed = set(numbers.collapsed_slice_dims) | set(numbers.operand_batching_dims)
+    shape, indexed = eqn.invars[0].aval.shape, indexed_axes(eqn)
     whole = all(size == shape[i] for i, size in enumerate(eqn.params["slice_sizes"]) if i not in indexed)
     if not whole or len(indexed) == len(shape):
         return EMBEDDING, 0, "it looks up parts of rows, and a row has one scale"
     return EMBEDDING, 0, None
+
+
+def indexed_axes(eqn: Any) -> frozenset[int]:
+    """The axes of a table that a look-up picks single positions of; `vmap` of a look-up keeps them with length one."""
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    shape = eqn.invars[0].aval.shape
+    kept = {axis for axis in numbers.start_index_map if sizes[axis] == 1 < shape[axis]}
+    return frozenset({*numbers.collapsed_slice_dims, *numbers.operand_batching_dims, *kept})
 
 
 _RECOGNIZERS = {

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed
 from tuner.program.program import Site
+from tuner.program.sites import indexed_axes
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:
     """The axes of the table that share one scale: those along one row."""
-    numbers = site.eqn.params["dimension_numbers"]
-    indexed = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    indexed = indexed_axes(site.eqn)
     return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
 
 
