@@ -104,3 +104,8 @@ class Policy:
         from tuner.policy_file import save_policy
 
         return save_policy(self, path, force)
+
+    def _repr_html_(self) -> str:
+        from tuner.report.html import policy_html
+
+        return policy_html(self)

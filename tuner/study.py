@@ -1,13 +1,14 @@
 """Study: what a search has found so far, read from its database whenever asked."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.front import LATENCY, Point, choose, knee, values
 from tuner.measurement import Measurement
+from tuner.policy import Policy
 from tuner.provenance import with_provenance
 
 if TYPE_CHECKING:  # loads SQLAlchemy
@@ -136,10 +137,11 @@ class Study:
             GoalMissed: nothing measured meets the goal; says how near the best came.
         """
         record, candidates = self._read()
+        drop = Drop.parse(record.max_drop if max_drop is None else max_drop)
         point, rejected = choose(
-            _points(record, candidates),
-            max_drop=Drop.parse(record.max_drop if max_drop is None else max_drop),
-            baseline_quality=_baseline_quality(record, candidates),
+            _points(record, candidates, drop),
+            max_drop=drop,
+            baseline_quality=_baseline_quality(record),
             minimize=minimize,
             confirmed_only=confirmed_only,
         )
@@ -172,7 +174,8 @@ class Study:
     def _repr_html_(self) -> str:
         from tuner.report.html import study_html
 
-        return study_html(self.record, self.front())
+        front = self.front()
+        return study_html(self.record, front.points, front.references)
 
     def _read(self) -> tuple["StudyRecord", list["CandidateRecord"]]:
         from tuner.store import Store
@@ -182,12 +185,16 @@ class Study:
             return record, store.candidates(record.id)
 
 
-def _points(record: "StudyRecord", candidates: Iterable["CandidateRecord"]) -> list[Point]:
+def _points(
+    record: "StudyRecord", candidates: Iterable["CandidateRecord"], max_drop: Drop | None = None
+) -> list[Point]:
+    """The measured candidates, their policies knowing where they come from and what drop they were chosen under."""
+    allowed = record.max_drop if max_drop is None else str(max_drop)
     return [
         Point(
             trial=candidate.trial,
             label=candidate.label,
-            policy=None if candidate.policy is None else with_provenance(record, candidate),
+            policy=None if candidate.policy is None else _with_drop(with_provenance(record, candidate), allowed),
             measurement=candidate.outcome,
             confirmation=candidate.confirmation,
             on_front=candidate.on_front,
@@ -197,7 +204,11 @@ def _points(record: "StudyRecord", candidates: Iterable["CandidateRecord"]) -> l
     ]
 
 
-def _baseline_quality(record: "StudyRecord", candidates: Iterable["CandidateRecord"]) -> float:
+def _with_drop(policy: Policy, max_drop: str) -> Policy:
+    return replace(policy, provenance={**(policy.provenance or {}), "max_drop": max_drop})
+
+
+def _baseline_quality(record: "StudyRecord") -> float:
     if record.baseline is None:
         raise InputError(f"study {record.name!r} has no measured baseline yet; run `tuner search` again to resume it")
     return record.baseline.quality.value

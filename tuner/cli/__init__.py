@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from search_spaces import SearchSpaceError
 from tuner.cli.group import tuner
 from tuner.cli.talk import VERBOSE, sentence
 from tuner.errors import TunerError
@@ -36,13 +35,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(_usage(error), error.exit_code, meta)
     except TunerError as error:
         return _complain(sentence(error), error.exit_code, meta)
-    except SearchSpaceError as error:
+    except ValueError as error:
+        if not _is_about_spaces(error):
+            raise
         return _complain(sentence(error), BAD_INPUT, meta)
     except BrokenPipeError:
         # The reader (`head`, a closed pager) has seen enough; Python would complain again at exit without this.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return 0
+
+
+def _is_about_spaces(error: ValueError) -> bool:
+    """True for the errors of search_spaces, which is imported only where it is used: it would double `--help`."""
+    from search_spaces import SearchSpaceError
+
+    return isinstance(error, SearchSpaceError)
 
 
 def _usage(error: click.ClickException) -> str:

@@ -3,7 +3,7 @@
 import click
 
 from tuner.cli.options import max_drop_option, storage_option, study_argument, talk_options
-from tuner.cli.talk import note, quoted, suggest, with_storage
+from tuner.cli.talk import quoted, suggest, with_storage
 from tuner.errors import GoalMissed, InputError
 from tuner.study import Choice, Study
 
@@ -52,7 +52,6 @@ def command(
         f"tuner verify {quoted(output)} {quoted(task)}",
         with_storage(f"tuner show {quoted(study)} {choice.point.trial}", storage),
     )
-    note("")
 
 
 def _choose(

@@ -74,10 +74,10 @@ def command(
     except KeyboardInterrupt:
         note("Stopped; everything measured is kept. The same command goes on from here.")
         raise
-    _report(found, storage)
+    _report(found, task, storage)
 
 
-def _report(found: Study, storage: str) -> None:
+def _report(found: Study, task: str, storage: str) -> None:
     """The front, the point that would be exported, and what to do next."""
     from tuner.report.front import write_front
 
@@ -89,6 +89,10 @@ def _report(found: Study, storage: str) -> None:
     except GoalMissed as error:
         note(f"Nothing to export yet: {sentence(error)}")
         suggest(with_storage(f"tuner trials {name}", storage))
+        return
+    if chosen.is_baseline:
+        note(f"Nothing measured is faster than the baseline inside the allowed drop of {found.record.max_drop}.")
+        suggest(with_storage(f"tuner trials {name}", storage), f"tuner search {quoted(task)} --budget 10m")
         return
     note(f"Fastest inside the allowed drop of {found.record.max_drop}: {chosen.label} (trial {chosen.trial}).")
     export = f"tuner export {name} -o policy.json"

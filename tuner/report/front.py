@@ -8,7 +8,7 @@ from tuner.front import Point
 from tuner.measurement import Confirmation
 from tuner.report import numbers
 from tuner.report.json_text import finite
-from tuner.report.points import confirmed_text, drop_text, latency_text, ran_as_requested, trial_text
+from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
 from tuner.report.table import DIM, Column, Row, write_table
 
 FORMAT = 1
@@ -64,7 +64,7 @@ def point_cells(point: Point) -> tuple[str, ...]:
     measured = point.measurement
     return (
         trial_text(point.trial),
-        point.label,
+        label_text(point.label),
         latency_text(measured.latency),
         numbers.milliseconds(measured.latency.milliseconds),
         numbers.quality(measured.quality.value),

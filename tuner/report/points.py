@@ -7,6 +7,8 @@ from tuner.policy import Policy
 from tuner.report import numbers
 
 AS_REQUESTED = "as requested"
+# A mixed policy's label lists its precisions; tables show as much as identifies it, `tuner show` all of it.
+LABEL_WIDTH = 36
 
 
 def latency_text(latency: Latency) -> str:
@@ -26,6 +28,11 @@ def drop_text(quality: Quality) -> str:
 def trial_text(trial: int) -> str:
     """The trial's number; reference points are no trials and have none."""
     return str(trial) if trial >= 0 else numbers.MISSING
+
+
+def label_text(label: str) -> str:
+    """The label, cut where it would crowd out the numbers."""
+    return label if len(label) <= LABEL_WIDTH else f"{label[: LABEL_WIDTH - 3].rstrip(', ')}..."
 
 
 def ran_as_requested(policy: Policy | None, measurement: Measurement) -> str:

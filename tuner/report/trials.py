@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuner.measurement import Failure, Measurement
 from tuner.report import numbers
-from tuner.report.points import drop_text, latency_text, policy_text, trial_text
+from tuner.report.points import drop_text, label_text, latency_text, policy_text, trial_text
 from tuner.report.table import DIM, GREEN, Column, Row, write_table
 
 if TYPE_CHECKING:  # its package loads SQLAlchemy
@@ -60,7 +60,9 @@ def _row(record: "CandidateRecord") -> Row:
     elif isinstance(record.outcome, Failure):
         note = f"{record.outcome.cause}: {' '.join(record.outcome.message.split())}"
     style = GREEN if record.on_front else DIM if isinstance(record.outcome, Failure) else ""
-    return Row((trial_text(record.trial), state_of(record), record.label, latency, drop, memory, note), style)
+    return Row(
+        (trial_text(record.trial), state_of(record), label_text(record.label), latency, drop, memory, note), style
+    )
 
 
 def _facts(record: "CandidateRecord") -> dict[str, object]:

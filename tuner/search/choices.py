@@ -8,8 +8,7 @@ from functools import cached_property
 
 from optuna.distributions import CategoricalDistribution
 
-from search_spaces import Precision
-from search_spaces.space import Resolution
+from search_spaces import Precision, Resolution
 
 # Layer name -> precision as text, for every layer.
 Proposal = dict[str, str]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import optuna
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.front import LATENCY, MEMORY, QUALITY
@@ -43,10 +44,12 @@ class Measurer(Protocol):
 PolicyMaker = Callable[[Proposal], Policy]
 
 
-def directions(objectives: Sequence[str], larger_is_better: bool) -> list[str]:
+def directions(objectives: Sequence[str], larger_is_better: bool) -> list[StudyDirection]:
     """Optuna's directions; Optuna gets the metric's own value, so its direction follows the metric."""
-    ways = {LATENCY: "minimize", QUALITY: "maximize" if larger_is_better else "minimize", MEMORY: "minimize"}
-    return [ways[name] for name in objectives]
+    ways = dict.fromkeys(objectives, StudyDirection.MINIMIZE)
+    if QUALITY in ways and larger_is_better:
+        ways[QUALITY] = StudyDirection.MAXIMIZE
+    return list(ways.values())
 
 
 def values_of(measurement: Measurement, objectives: Sequence[str]) -> list[float]:

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
 
 from tuner.errors import InputError
 from tuner.store import Store
 
 
-def open_optuna_study(store: Store, name: str, directions: Sequence[str], sampler: BaseSampler) -> optuna.Study:
+def open_optuna_study(
+    store: Store, name: str, directions: Sequence[StudyDirection], sampler: BaseSampler
+) -> optuna.Study:
     """Optuna's study of that name, made when there is none.
 
     Raises:
@@ -22,7 +25,7 @@ def open_optuna_study(store: Store, name: str, directions: Sequence[str], sample
     study = optuna.create_study(
         storage=storage, study_name=name, directions=list(directions), sampler=sampler, load_if_exists=True
     )
-    if [direction.name.lower() for direction in study.directions] != list(directions):
+    if list(study.directions) != list(directions):
         raise InputError(
             f"the database has an Optuna study {name!r} with other objectives; choose another name with --study"
         )

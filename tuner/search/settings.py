@@ -96,6 +96,6 @@ def _check_name(study: str) -> str:
 
 
 def _check_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+    if not 0 <= seed < 2**32:
         raise InputError(f"the seed {seed!r} is not a whole number from 0 to {2**32 - 1}; give one, such as 0")
     return seed
