@@ -1,0 +1,7 @@
+"""The only rooms that run candidates: one policy in, one measurement out."""
+
+from tuner.measure.device import device_fingerprint as device_fingerprint
+from tuner.measure.device import device_lock as device_lock
+from tuner.measure.device import device_name as device_name
+from tuner.measure.evaluator import Evaluator as Evaluator
+from tuner.measure.ranking import rank_by_speed as rank_by_speed

@@ -1,0 +1,74 @@
+"""Confirm: the chosen candidates once more, all against each other and on examples that the search never saw."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+
+from tuner.errors import TunerError
+from tuner.measure.executable import Executable
+from tuner.measure.failures import failure_of
+from tuner.measure.latency import FULL_EFFORT, Effort, compare
+from tuner.measure.quality import GivenUp, NonFinite, Scorer
+from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure, Quality
+
+Call = Callable[[], object]
+
+
+def confirm(
+    baseline: Executable,
+    builds: Sequence[Callable[[], Executable]],
+    holdout: Scorer,
+    inputs: tuple[object, ...],
+    device: jax.Device,
+    *,
+    reference_ms: float,
+    effort: Effort = FULL_EFFORT,
+    seed: int = 0,
+) -> list[Confirmation | Failure]:
+    """One confirmation or failure per candidate, in order.
+
+    All are timed in the same rounds, in rotating order, each paired with the baseline of its round; so their ratios
+    are comparable with each other as well.
+
+    Args:
+        baseline: the resident baseline.
+        builds: compile the candidates.
+        holdout: the holdout split, scored by the baseline.
+        inputs: the batch that is timed.
+        device: where to run.
+        reference_ms: the study's baseline in milliseconds.
+        effort: when to stop, per candidate.
+        seed: of the bootstraps.
+    """
+    outcomes: list[tuple[Call, Quality] | Failure] = [_score(build, holdout, inputs, device) for build in builds]
+    calls = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
+    baseline_call = baseline.timed_call(inputs, device)
+    latencies = iter(
+        compare(baseline_call, calls, reference_ms=reference_ms, effort=effort, seed=seed) if calls else ()
+    )
+    return [
+        outcome if isinstance(outcome, Failure) else Confirmation(latency=next(latencies), quality=outcome[1])
+        for outcome in outcomes
+    ]
+
+
+def _score(
+    build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: jax.Device
+) -> tuple[Call, Quality] | Failure:
+    """A candidate ready to be timed and its quality on the holdout split."""
+    cause = COMPILE_ERROR
+    try:
+        executable = build()
+        cause = ERROR
+        call = executable.timed_call(inputs, device)
+        call()
+        quality = holdout.measure(executable)
+    except TunerError:  # a mistake of the caller, not of the candidate
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it throws is this candidate's failure
+        return failure_of(error, cause)
+    if isinstance(quality, NonFinite):
+        return Failure(cause=NON_FINITE, message=quality.message, costs=executable.costs)
+    if isinstance(quality, GivenUp):  # nobody asked for that here
+        return Failure(cause=LOSER, message=f"given up after {quality.examples} examples", costs=executable.costs)
+    return call, quality

@@ -1,0 +1,280 @@
+"""Evaluator: one candidate in, one Measurement or Failure out, in this process.
+
+It holds the task, the compiled baseline, the baseline's scores and a batch on the device. The order is that of what is
+cheap to know first: compile, one batch (finite?), a short timing (slow?), quality (a certain loser?), full timing.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from search_spaces import parse_format
+from tuner.drop import Drop
+from tuner.errors import InputError, TunerError
+from tuner.measure import confirm as confirming
+from tuner.measure.compile_cache import enable_compile_cache
+from tuner.measure.device import device_lock
+from tuner.measure.effective import effective_inputs, effective_precisions
+from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy
+from tuner.measure.failures import failure_of
+from tuner.measure.intervals import Scores, certain_drop
+from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, compare, quick, time_alone
+from tuner.measure.memory import measure_memory
+from tuner.measure.quality import GivenUp, NonFinite, Scorer
+from tuner.measurement import (
+    COMPILE_ERROR,
+    DEADLINE,
+    ERROR,
+    LOSER,
+    NON_FINITE,
+    SLOW,
+    Confirmation,
+    Costs,
+    Failure,
+    Measurement,
+    Quality,
+)
+from tuner.policy import Policy
+from tuner.program import Program
+from tuner.program.layer import INPUT
+from tuner.task import Task
+
+OBJECTIVES = ("latency", "quality", "memory")
+CASTS = ("bf16", "f16")
+_SLOW = 3.0
+_SLOW_BUT_MAYBE_SMALL = 10.0
+_LOSER_DROPS = 2.0
+
+
+class Evaluator:
+    """Measures candidates of one task against its resident baseline.
+
+    Args:
+        task: what is tuned.
+        program: the captured task.
+        max_drop: the allowed drop of quality; twice it ends a candidate early.
+        objectives: what the search minimizes; with memory among them slow candidates are given more room.
+        deadline_s: seconds that compiling, and one call, may take. In this process neither can be interrupted, so a
+            candidate fails when it comes back late.
+        reference_ms: the study's baseline in milliseconds, when it is older than this evaluator; its own otherwise.
+        effort: how long a candidate is timed.
+        seed: of the bootstraps.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        program: Program,
+        *,
+        max_drop: Drop,
+        objectives: Sequence[str] = OBJECTIVES,
+        deadline_s: float = 300.0,
+        reference_ms: float | None = None,
+        effort: Effort = FULL_EFFORT,
+        seed: int = 0,
+    ) -> None:
+        enable_compile_cache()
+        self._task = task
+        self._program = program
+        self._slow = _SLOW_BUT_MAYBE_SMALL if "memory" in objectives else _SLOW
+        self._deadline_s = deadline_s
+        self._effort = effort
+        self._seed = seed
+        self._device = jax.devices()[0]
+        self._holdout: Scorer | None = None
+        with device_lock():
+            self._measure_baseline(reference_ms)
+        self._limit = _LOSER_DROPS * max_drop.allowed(self.baseline.quality.value)
+
+    def measure(self, policy: Policy) -> Measurement | Failure:
+        """The measurement of a policy, or why it has none.
+
+        Raises:
+            PolicyError: the policy is not for this program.
+        """
+        return self._attempt(lambda: self._compile(policy), policy)
+
+    def measure_cast(self, format: str) -> Measurement | Failure:
+        """The hand-made way, for reference: every floating parameter and input cast to "bf16" or "f16"."""
+        if format not in CASTS:
+            raise InputError(f"cannot measure a cast to {format!r}: the reference points are {', '.join(CASTS)}")
+        dtype = jnp.dtype(parse_format(format).dtype)
+        return self._attempt(
+            lambda: compile_cast(self._task.apply, self._params, dtype, self._inputs, self._device), None
+        )
+
+    def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
+        """Every policy once more, all in one interleaved round with the baseline, and scored on the holdout split."""
+        with device_lock():
+            if self._holdout is None:
+                task = self._task
+                self._holdout = Scorer(
+                    task.holdout, task.batch_size, task.metric, self._baseline, self._device, self._seed
+                )
+            return confirming.confirm(
+                self._baseline,
+                [lambda policy=policy: self._compile(policy) for policy in policies],  # type: ignore[misc]
+                self._holdout,
+                self._inputs,
+                self._device,
+                reference_ms=self.baseline.latency.milliseconds,
+                effort=self._effort,
+                seed=self._seed,
+            )
+
+    def close(self) -> None:
+        """Lets go of everything on the device."""
+        for name in ("_baseline", "_scorer", "_inputs", "_params", "_baseline_call"):
+            self.__dict__.pop(name, None)
+        self._holdout = None
+
+    def __enter__(self) -> "Evaluator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _measure_baseline(self, reference_ms: float | None) -> None:
+        task = self._task
+        self._params = commit(task.params, self._device)
+        inputs, _, _ = next(task.search.batches(task.batch_size))
+        self._inputs = commit(inputs, self._device)
+        self._baseline = compile_baseline(task.apply, self._params, self._inputs, self._device)
+        started = time.perf_counter()
+        self._scorer = Scorer(task.search, task.batch_size, task.metric, self._baseline, self._device, self._seed)
+        scored = time.perf_counter()
+        self._baseline_call = self._baseline.timed_call(self._inputs, self._device)
+        self._baseline_call()
+        times = time_alone(self._baseline_call, effort=self._effort)
+        self._baseline_s = float(times.min())
+        self.baseline = Measurement(
+            latency=baseline_latency(times, reference_ms),
+            quality=self._scorer.baseline_quality(),
+            memory=measure_memory(self._baseline),
+            costs=_with_times(self._baseline.costs, scored - started, time.perf_counter() - scored),
+        )
+
+    def _compile(self, policy: Policy) -> Executable:
+        return compile_policy(self._task.apply, self._params, self._program, policy, self._inputs, self._device)
+
+    def _attempt(self, build: Callable[[], Executable], policy: Policy | None) -> Measurement | Failure:
+        with device_lock():
+            try:
+                executable = build()
+            except TunerError:  # a mistake of the caller, not of the candidate
+                raise
+            except Exception as error:  # noqa: BLE001  whatever a compiler throws is this candidate's failure
+                return failure_of(error, COMPILE_ERROR)
+            try:
+                return self._judge(executable, policy)
+            except TunerError:
+                raise
+            except Exception as error:  # noqa: BLE001  the same for what running it throws
+                return failure_of(error, ERROR, executable.costs)
+
+    def _judge(self, executable: Executable, policy: Policy | None) -> Measurement | Failure:
+        costs = executable.costs
+        call = executable.timed_call(self._inputs, self._device)
+        failure = self._first_call(executable, call)
+        if failure is not None:
+            return failure
+        started = time.perf_counter()
+        give_up: Callable[[Scores, Scores], bool] = self._certainly_loses
+        quality = self._scorer.measure(executable, give_up)
+        costs = _with_times(costs, time.perf_counter() - started, 0.0)
+        if not isinstance(quality, Quality):
+            return self._quality_failure(quality, costs)
+        effective = self._effective(executable, policy)
+        memory = measure_memory(executable)
+        started = time.perf_counter()
+        (latency,) = compare(
+            self._baseline_call,
+            [call],
+            reference_ms=self.baseline.latency.milliseconds,
+            effort=self._effort,
+            seed=self._seed,
+        )
+        costs = _with_times(costs, costs.quality_s, time.perf_counter() - started)
+        return Measurement(
+            latency=latency, quality=quality, memory=memory, costs=costs, effective=MappingProxyType(effective)
+        )
+
+    def _first_call(self, executable: Executable, call: Callable[[], Any]) -> Failure | None:
+        """What one batch shows: late, non-finite or slow."""
+        costs = executable.costs
+        if costs.compile_s > self._deadline_s:
+            return Failure(cause=DEADLINE, message=self._late("compiling", costs.compile_s), costs=costs)
+        started = time.perf_counter()
+        outputs = call()
+        warm_up_s = time.perf_counter() - started
+        if warm_up_s > self._deadline_s:
+            return Failure(cause=DEADLINE, message=self._late("one call", warm_up_s), costs=costs)
+        non_finite = self._scorer.non_finite(outputs)
+        if non_finite is not None:
+            return Failure(cause=NON_FINITE, message=non_finite.message, costs=costs)
+        ratio = self._quick_ratio(call, warm_up_s)
+        if ratio is not None:
+            message = f"one call takes {ratio:.1f} times the baseline's; more than {self._slow:g} times is not measured further"
+            return Failure(cause=SLOW, message=message, costs=costs)
+        return None
+
+    def _quick_ratio(self, call: Callable[[], Any], warm_up_s: float) -> float | None:
+        """How many times slower than the baseline a candidate is when that is beyond the cut, else None."""
+        limit = self._slow * self._baseline_s
+        if warm_up_s > max(1.0, 3 * limit):  # no warm-up costs that much; do not wait for two more
+            return warm_up_s / self._baseline_s
+        seconds = quick(call)
+        if seconds <= limit:
+            return None
+        # The machine may have slowed down since the baseline was timed.
+        ratio = seconds / quick(self._baseline_call)
+        return ratio if ratio > self._slow else None
+
+    def _certainly_loses(self, baseline: Scores, candidate: Scores) -> bool:
+        larger = self._task.metric.larger_is_better
+        return certain_drop(baseline, candidate, larger_is_better=larger) > self._limit
+
+    def _quality_failure(self, outcome: NonFinite | GivenUp, costs: Costs) -> Failure:
+        if isinstance(outcome, NonFinite):
+            return Failure(cause=NON_FINITE, message=outcome.message, costs=costs)
+        message = (
+            f"{self._task.metric.name} drops by {outcome.drop:.4g} on {outcome.examples} examples, certainly by more "
+            f"than {outcome.certain:.4g}; twice the allowed drop is {self._limit:.4g}"
+        )
+        return Failure(cause=LOSER, message=message, costs=costs)
+
+    def _effective(self, executable: Executable, policy: Policy | None) -> dict[str, str]:
+        if policy is None:
+            return {}
+        assigned = {name: precision for name, precision in policy.precisions.items() if not precision.is_original}
+        kinds = {layer.name: layer.kind for layer in self._program.layers}
+        inputs = {name: precision for name, precision in assigned.items() if kinds[name] == INPUT}
+        others = {name: (kinds[name], precision) for name, precision in assigned.items() if kinds[name] != INPUT}
+        leaves = jax.tree_util.tree_leaves(executable.input_specs)
+        given = {
+            self._program.layers[position].name: leaf.dtype
+            for position, leaf in zip(self._program.input_layers, leaves, strict=True)
+            if position is not None
+        }
+        found = effective_inputs(inputs, given)
+        if others:
+            found |= effective_precisions(executable.hlo, others)
+        return {name: found[name] for name in assigned}
+
+    def _late(self, what: str, seconds: float) -> str:
+        return f"{what} took {seconds:.1f} s, the deadline is {self._deadline_s:g} s"
+
+
+def _with_times(costs: Costs, quality_s: float, latency_s: float) -> Costs:
+    return Costs(
+        prepare_s=costs.prepare_s,
+        trace_s=costs.trace_s,
+        compile_s=costs.compile_s,
+        quality_s=quality_s,
+        latency_s=latency_s,
+        compile_cache=costs.compile_cache,
+    )
