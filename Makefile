@@ -31,7 +31,7 @@ data: $(STAMP) ## fetch the data of the ready studies (without a network: what t
 
 demo: $(STAMP) ## a small search on scikit-learn's digits: a front and an applied policy.json, in .demo/
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
-	$(BIN)/tuner search studies.digits_mlp --trials 16 --max-drop 1% --storage $(DEMO_DATABASE)
+	$(BIN)/tuner search studies.digits_mlp --trials 12 --budget 30s --max-drop 1% --storage $(DEMO_DATABASE)
 	$(BIN)/tuner front digits_mlp --storage $(DEMO_DATABASE)
 	$(BIN)/tuner export digits_mlp --max-drop 1% --storage $(DEMO_DATABASE) -o $(DEMO)/policy.json
 
