@@ -7,7 +7,6 @@ from search_spaces import Precision
 from tuner.front import Point
 from tuner.measurement import Confirmation, Costs, Latency, Measurement, Memory, Quality
 from tuner.policy import Assignment, Policy, ProgramSignature
-from tuner.program.layer import Layer
 from tuner.store.records import StudyRecord
 
 INPUTS = '{"tuple":[{"shape":[8,64],"dtype":"float32"}]}'
@@ -88,7 +87,9 @@ def make_study(name: str = "digits", **kwargs) -> StudyRecord:
     return StudyRecord(name=name, **fields | kwargs)
 
 
-def make_layers() -> tuple[Layer, ...]:
+def make_layers():
+    from tuner.program.layer import Layer  # its room loads JAX, which most of these tests do without
+
     common = {"dtype": "float32", "executions": 1, "searchable": True}
     return (
         Layer(name="input", kind="input", shape=(8, 64), params=0, flops=0, source=None, **common),

@@ -96,7 +96,7 @@ def dominates(a: Point, b: Point, objectives: Sequence[str] = OBJECTIVES) -> boo
 def pareto(points: Iterable[Point], objectives: Sequence[str] = OBJECTIVES) -> list[Point]:
     """The points that none dominates, best in the first objective first.
 
-    Of points with equal numbers the one with the lowest trial number stands for all. Points with a NaN or infinite
+    Of points with equal numbers the policy with the lowest trial number stands for all. Points with a NaN or infinite
     number are left out. A reference point is on the front when nothing dominates it, but pushes off only other
     reference points: it must not hide the best policy that can be exported.
     """
@@ -186,10 +186,10 @@ def choose(
 
 
 def _ordered(points: Iterable[Point], objectives: Sequence[str]) -> list[Point]:
-    """Points with finite numbers, smallest first; ties by trial number, so that every run agrees."""
+    """Points with finite numbers, smallest first; ties by trial number, so that every run agrees, references last."""
     numbered = [(values(point, objectives), point) for point in points]
-    finite = [(numbers, point.trial, point) for numbers, point in numbered if _finite(numbers)]
-    return [point for _, _, point in sorted(finite, key=lambda entry: entry[:2])]
+    finite = [(numbers, point.is_reference, point.trial, point) for numbers, point in numbered if _finite(numbers)]
+    return [entry[-1] for entry in sorted(finite, key=lambda entry: entry[:-1])]
 
 
 def _beats(ours: tuple[float, ...], theirs: tuple[float, ...]) -> bool:

@@ -116,7 +116,7 @@ def _read_scales(scales: Any, names: set[str], where: str) -> tuple[tuple[str, t
     for name, numbers in scales.items():
         if name not in names:
             raise PolicyError(f"{where} has scales for layer {name!r}, which it does not list; {REMEDY}")
-        require(numbers, list, where, f"the scales of layer {name!r}")
+        require(numbers, list, where, f"field {name!r} of the scales")
         read.append((name, tuple(require_finite(number, where, f"a scale of layer {name!r}") for number in numbers)))
     return tuple(read)
 

@@ -105,7 +105,7 @@ def _read_measurement(provenance: Mapping[str, Any], where: str) -> Measurement 
     value = provenance.get("measured")
     if value is None:
         return None
-    thing = "the measured numbers"
+    thing = "the measurement"
     require(value, dict, where, thing)
     effective = require(value.get("effective", {}), dict, where, "the effective precisions")
     for layer, text in effective.items():
@@ -122,7 +122,7 @@ def _read_confirmation(provenance: Mapping[str, Any], where: str) -> Confirmatio
     value = provenance.get("confirmed")
     if value is None:
         return None
-    thing = "the confirmed numbers"
+    thing = "the confirmation"
     require(value, dict, where, thing)
     return Confirmation(
         latency=_read_part(Latency, value, "latency", where, thing),

@@ -1,0 +1,116 @@
+import dataclasses
+import json
+
+import jsonschema
+import pytest
+
+from tests.factories import DEVICE, NAN, SIGNATURE, make_confirmation, make_measurement, make_policy, make_study
+from tuner.errors import PolicyError
+from tuner.measurement import Failure, Latency, Memory, Quality
+from tuner.policy_file import load_policy, policy_schema, policy_to_text
+from tuner.provenance import FIELDS, recorded_confirmation, recorded_measurement, with_provenance
+from tuner.store import CandidateRecord, Owner
+
+STUDY = make_study(id=3)
+
+
+def make_candidate(**kwargs):
+    fields = {
+        "id": 12,
+        "study_id": 3,
+        "trial": 7,
+        "label": "trial 7",
+        "key": "key",
+        "policy": make_policy("bf16", program=None),
+        "outcome": make_measurement(0.4, 0.003, effective={"dense_0": "as requested"}),
+        "confirmation": make_confirmation(0.41, 0.004),
+        "owner": Owner.current(),
+        "started": STUDY.created,
+    }
+    return CandidateRecord(**fields | kwargs)
+
+
+def test_an_exported_policy_says_where_it_comes_from_and_what_was_measured():
+    candidate = make_candidate()
+    policy = with_provenance(STUDY, candidate)
+    assert policy == candidate.policy
+    assert policy.program == SIGNATURE
+    policy.save("policy.json")
+    loaded = load_policy("policy.json")
+    assert loaded.provenance["study"] == "digits"
+    assert loaded.provenance["trial"] == 7
+    assert loaded.provenance["device"] == DEVICE
+    assert dataclasses.replace(recorded_measurement(loaded), costs=candidate.outcome.costs) == candidate.outcome
+    assert recorded_confirmation(loaded) == candidate.confirmation
+
+
+def test_what_is_written_is_valid_and_has_every_field_that_the_schema_knows():
+    document = json.loads(policy_to_text(with_provenance(STUDY, make_candidate())))
+    jsonschema.validate(document, policy_schema())
+    assert set(document["provenance"]) == set(FIELDS)
+    schema = policy_schema()["$defs"]
+    assert set(schema["provenance"]["properties"]) == set(FIELDS)
+    for part, cls in (("latency", Latency), ("quality", Quality), ("memory", Memory)):
+        names = [field.name for field in dataclasses.fields(cls)]
+        assert schema["numbers"]["properties"][part]["required"] == names
+        assert list(schema["numbers"]["properties"][part]["properties"]) == names
+
+
+def test_a_number_that_was_nan_is_nan_again():
+    measurement = make_measurement()
+    measurement = dataclasses.replace(measurement, quality=dataclasses.replace(measurement.quality, fidelity=NAN))
+    policy = with_provenance(STUDY, make_candidate(outcome=measurement))
+    policy.save("policy.json")
+    jsonschema.validate(json.loads(policy_to_text(policy)), policy_schema())
+    fidelity = recorded_measurement(load_policy("policy.json")).quality.fidelity
+    assert fidelity != fidelity
+
+
+@pytest.mark.parametrize("confirmation", [None, Failure(cause="error", message="")])
+def test_without_a_confirmation_it_says_so(confirmation):
+    policy = with_provenance(STUDY, make_candidate(confirmation=confirmation))
+    assert policy.provenance["confirmed"] is None
+    assert recorded_confirmation(policy) is None
+
+
+def test_a_policy_made_by_hand_has_no_numbers():
+    assert recorded_measurement(make_policy()) is None
+    assert recorded_confirmation(make_policy()) is None
+
+
+def test_what_cannot_be_exported_is_named():
+    with pytest.raises(PolicyError, match=r"trial -1 \(astype\) is a reference point without a policy; choose another"):
+        with_provenance(STUDY, make_candidate(policy=None, trial=-1, label="astype"))
+    with pytest.raises(PolicyError, match=r"trial 7 \(trial 7\) was not measured; choose another point"):
+        with_provenance(STUDY, make_candidate(outcome=None))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("measured",), 3, "the measurement is 3 where an object belongs"),
+        (("measured", "latency"), None, "field 'latency' of the measurement is null where an object belongs"),
+        (("measured", "latency", "ratio"), "fast", "field 'ratio' of latency of the measurement is \"fast\""),
+        (("measured", "quality", "examples"), 1.5, "field 'examples' of quality of the measurement is 1.5"),
+        (("measured", "memory"), {}, "memory of the measurement has no field 'total_bytes'"),
+        (("measured", "effective"), {"a": 1}, "the effective precision of layer 'a' is 1 where a text belongs"),
+        (("confirmed", "quality"), {}, "quality of the confirmation has no field 'value'"),
+    ],
+)
+def test_a_mistake_in_the_numbers_is_named(tmp_path, path, value, message):
+    document = json.loads(policy_to_text(with_provenance(STUDY, make_candidate())))
+    holder = document["provenance"]
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    with pytest.raises(PolicyError) as caught:
+        load_policy("policy.json")
+    assert str(caught.value).startswith(f"policy.json: {message}")
+    assert not jsonschema.Draft202012Validator(policy_schema()).is_valid(document)
+
+
+def test_further_facts_are_kept():
+    document = json.loads(policy_to_text(with_provenance(STUDY, make_candidate())))
+    document["provenance"]["note"] = "for the demo"
+    jsonschema.validate(document, policy_schema())
