@@ -29,11 +29,11 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 data: $(STAMP) ## fetch the data of the ready studies (without a network: what the machine has)
 	@$(BIN)/python -m studies.fetch || echo 'data: not everything could be fetched; the tests that need it are skipped and say so'
 
-demo: $(STAMP) ## a small search on scikit-learn's digits: a front and an applied policy.json, in .demo/
+demo: $(STAMP) ## a small search on scikit-learn's digits: a front, and its smallest good policy, in .demo/
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	$(BIN)/tuner search studies.digits_mlp --trials 12 --budget 30s --max-drop 1% --storage $(DEMO_DATABASE)
 	$(BIN)/tuner front digits_mlp --storage $(DEMO_DATABASE)
-	$(BIN)/tuner export digits_mlp --max-drop 1% --storage $(DEMO_DATABASE) -o $(DEMO)/policy.json
+	$(BIN)/tuner export digits_mlp --max-drop 1% --minimize memory --storage $(DEMO_DATABASE) -o $(DEMO)/policy.json
 
 test: $(STAMP) data ## all tests that need no accelerator
 	$(BIN)/pytest -n $(WORKERS) -m 'not gpu'
@@ -56,6 +56,7 @@ format: $(STAMP) ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP) data ## the numbers of the README, measured here
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) --group bench
 	$(BIN)/python -m benchmarks
 
 clean: ## remove everything that make and the tools built, .venv included
