@@ -72,10 +72,12 @@ class _WithoutTensorFlow:
 
 class _FashionMNIST(_WithoutTensorFlow, mnist.FashionMNIST, skip_registration=True):  # type: ignore[misc, call-arg]  # untyped
     name = "fashion_mnist"
+    url_infos = mnist.FashionMNIST.url_infos  # the official checksums, which are looked up beside the class's own file
 
 
 class _MNIST(_WithoutTensorFlow, mnist.MNIST, skip_registration=True):  # type: ignore[misc, call-arg]  # untyped
     name = "mnist"
+    url_infos = mnist.MNIST.url_infos
 
 
 def make_builder(name: str) -> Any:
@@ -93,7 +95,9 @@ def is_prepared(builder: Any) -> bool:
 def prepare(builder: Any, files: Path | None = None) -> None:
     """Builds the data set from the official files in a folder, or from the network; their checksums are verified."""
     tensorflow_datasets.disable_progress_bar()
-    config = tensorflow_datasets.download.DownloadConfig(manual_dir=files, try_download_gcs=False)
+    config = tensorflow_datasets.download.DownloadConfig(
+        manual_dir=files, try_download_gcs=False, force_checksums_validation=True
+    )
     with temporary_folder() as downloads, console.status(f"preparing {builder.name}"), redirect_stdout(io.StringIO()):
         try:
             builder.download_and_prepare(download_dir=downloads, download_config=config)
