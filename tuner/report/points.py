@@ -8,7 +8,7 @@ from tuner.report import numbers
 
 AS_REQUESTED = "as requested"
 # A mixed policy's label lists its precisions; tables show as much as identifies it, `tuner show` all of it.
-LABEL_WIDTH = 36
+LABEL_WIDTH = 24
 
 
 def latency_text(latency: Latency) -> str:
@@ -49,12 +49,12 @@ def ran_as_requested(policy: Policy | None, measurement: Measurement) -> str:
 
 
 def confirmed_text(point: Point) -> str:
-    """`yes` with the holdout drop, `failed`, or `no`."""
+    """`yes` with the drop on the holdout examples, `failed`, or `no`."""
     if point.confirmation is None:
         return "no"
     if isinstance(point.confirmation, Failure):
         return f"failed: {point.confirmation.cause}"
-    return f"yes, drop {numbers.signed(point.confirmation.quality.drop)}"
+    return f"yes, {numbers.signed(point.confirmation.quality.drop)}"
 
 
 def policy_text(policy: Policy | None) -> str:

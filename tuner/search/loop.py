@@ -1,7 +1,7 @@
 """The loop of one search: what is tried next, when to stop, and the confirmation at its end."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from search_spaces import Precision
 from tuner.drop import Drop
@@ -22,13 +22,15 @@ from tuner.search.first_candidates import (
 )
 from tuner.search.interrupts import Interrupts
 from tuner.search.objective import Measurer, Objective, Outcome, directions
-from tuner.search.optuna_study import open_optuna_study
+from tuner.search.optuna_study import OptunaStudy
 from tuner.search.progress import Progress, ProgressEvent
 from tuner.search.resume import proposal_of, settle
 from tuner.search.samplers import EXHAUSTIVE, TiedSampler, make_sampler
 from tuner.search.scoreboard import Scoreboard, describe
 from tuner.search.settings import Settings
 from tuner.store import CandidateRecord, Store, StudyRecord
+
+Rank = Callable[[list[Precision]], list[Precision]]
 
 
 def is_complete(store: Store, record: StudyRecord, trials: int | None) -> bool:
@@ -59,6 +61,7 @@ class Loop:
         budget: running already.
         display: where progress goes.
         interrupts: where Ctrl-C may cut in.
+        rank: orders precisions, fastest first; None times them.
     """
 
     def __init__(
@@ -74,7 +77,9 @@ class Loop:
         budget: Budget,
         display: Progress,
         interrupts: Interrupts,
+        rank: Rank | None = None,
     ) -> None:
+        self._rank_all = rank if rank is not None else lambda precisions: rank_by_speed(program, precisions)
         self._store = store
         self._record = record
         self._program = program
@@ -89,16 +94,19 @@ class Loop:
         # A resumed study must not draw what it drew before.
         seed = (settings.seed + len(known)) % 2**32
         self._sampler = TiedSampler(make_sampler(settings.sampler, seed), space, seed)
+        ways = directions(record.objectives, larger_is_better)
+        self._study = OptunaStudy(store, record.name, ways, self._sampler)
         self._objective = Objective(
-            study=open_optuna_study(store, record.name, directions(record.objectives, larger_is_better), self._sampler),
+            study=self._study,
             store=store,
             study_id=record.id,
             objectives=record.objectives,
-            space=space,
             make_policy=self._make_policy,
             evaluator=evaluator,
             interrupts=interrupts,
         )
+        measured = {candidate.key for candidate in known if candidate.outcome is not None}
+        self._casts = [name for name in CASTS if cast_key(name) not in measured]
         self._remember(known)
         self._plan(settings)
 
@@ -133,21 +141,22 @@ class Loop:
     def _one_trial(self) -> None:
         self._interrupts.check()
         began = time.monotonic()
-        trial, proposal = self._objective.ask()
-        label = self._labels.get(self._space.key(proposal)) or label_of(self._space, proposal)
-        outcome, is_new = self._objective.run(trial, proposal, label)
-        self._sampler.mark_seen(proposal)
+        asked = self._study.ask(self._space.distributions)
+        label = self._labels.get(self._space.key(asked.params)) or label_of(self._space, asked.params)
+        outcome, is_new = self._objective.run(asked, label)
+        self._sampler.mark_seen(asked.params)
         self._budget.note_trial(time.monotonic() - began)
         if outcome is None:
             return
         if is_new:
-            self._board.keep(trial.number, label, self._make_policy(proposal), outcome)
+            self._board.keep(asked.number, label, self._make_policy(asked.params), outcome)
         self._show(label, outcome)
 
     def _measure_casts(self) -> None:
         """The hand-made reference points, those that the study does not have yet."""
-        for name in CASTS:
+        while self._casts:
             self._interrupts.check()
+            name = self._casts.pop(0)
             number, label = cast_trial(name), cast_label(name)
             outcome = self._objective.run_cast(name, cast_key(name), label, number)
             if outcome is not None:
@@ -184,7 +193,8 @@ class Loop:
 
     def _plan(self, settings: Settings) -> None:
         """Settle what an earlier run left, then plan what it lost and the first candidates, and for some samplers all."""
-        lost = settle(self._objective, self._store, self._record.id, self._space, self._make_policy)
+        lost = settle(self._study, self._objective, self._store, self._record.id, self._space, self._make_policy)
+        self._study.load()
         first = first_candidates(self._program.layers, self._space, self._rank, settings.start)
         # The baseline stays first even when an earlier run lost something else.
         planned: list[FirstCandidate] = [first[0], *lost, *first[1:]]
@@ -199,4 +209,4 @@ class Loop:
         if len(waiting) < 2:
             return precisions
         with self._interrupts.allowed():
-            return rank_by_speed(self._program, precisions)
+            return self._rank_all(precisions)

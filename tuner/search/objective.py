@@ -3,19 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import optuna
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from tuner.front import LATENCY, MEMORY, QUALITY
 from tuner.measurement import Failure, Measurement
 from tuner.policy import Policy
-from tuner.search.choices import ChoiceSpace, Proposal
+from tuner.search.choices import Proposal
 from tuner.search.interrupts import Interrupts
-from tuner.store import CandidateRecord, Owner, Store
+from tuner.search.optuna_study import Asked, OptunaStudy
+from tuner.store import Owner, Store
 
-# The one user attribute of a trial, written in one transaction: what Optuna's own columns cannot hold.
-ATTRIBUTE = "tuner"
 INTERRUPTED = "interrupted"
 DIED = "its process died"
 TAKEN = "measured by another process"
@@ -70,7 +68,6 @@ class Objective:
         store: our side; it commits first.
         study_id: of the store's study.
         objectives: what Optuna is told, in order.
-        space: what is proposed.
         make_policy: proposal -> policy.
         evaluator: measures.
         interrupts: where Ctrl-C may cut in.
@@ -79,11 +76,10 @@ class Objective:
     def __init__(
         self,
         *,
-        study: optuna.Study,
+        study: OptunaStudy,
         store: Store,
         study_id: int,
         objectives: Sequence[str],
-        space: ChoiceSpace,
         make_policy: PolicyMaker,
         evaluator: Measurer,
         interrupts: Interrupts,
@@ -92,22 +88,12 @@ class Objective:
         self._store = store
         self._study_id = study_id
         self._objectives = tuple(objectives)
-        self._space = space
         self._make_policy = make_policy
         self._evaluator = evaluator
         self._interrupts = interrupts
         self._owner = Owner.current()
 
-    def ask(self) -> tuple[optuna.Trial, Proposal]:
-        """A new trial with one parameter per layer."""
-        trial = self._study.ask(fixed_distributions=dict(self._space.distributions))
-        return trial, dict(trial.params)
-
-    def running(self) -> list[FrozenTrial]:
-        """Trials that were asked for and never told."""
-        return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-
-    def run(self, trial: optuna.Trial, proposal: Proposal, label: str) -> tuple[Outcome | None, bool]:
+    def run(self, asked: Asked, label: str) -> tuple[Outcome | None, bool]:
         """(what came of the proposal, whether it was measured now); None when another process has it in hand.
 
         A policy that was measured before is told what came of it then.
@@ -115,28 +101,21 @@ class Objective:
         Raises:
             KeyboardInterrupt: Ctrl-C; the trial is failed and its claim given back.
         """
-        policy = self._make_policy(proposal)
-        known = self._store.find_candidate(self._study_id, policy.hash)
-        if known is not None and known.outcome is not None:
-            self.tell(trial.number, known.outcome, reused=known)
-            return known.outcome, False
-        candidate = None
-        if known is None:
-            candidate = self._store.claim(
-                self._study_id, key=policy.hash, policy=policy, label=label, trial=trial.number, owner=self._owner
-            )
+        policy = self._make_policy(asked.params)
+        candidate = self._store.claim(
+            self._study_id, key=policy.hash, policy=policy, label=label, trial=asked.number, owner=self._owner
+        )
         if candidate is None:
-            self.fail(trial.number, TAKEN)
-            return None, False
+            return self._reuse(asked, policy), False
         try:
             with self._interrupts.allowed():
                 outcome = self._evaluator.baseline if policy.is_original else self._evaluator.measure(policy)
         except BaseException as error:
             self._store.release(candidate)
-            self.fail(trial.number, INTERRUPTED if isinstance(error, KeyboardInterrupt) else type(error).__name__)
+            self.fail(asked.number, INTERRUPTED if isinstance(error, KeyboardInterrupt) else type(error).__name__)
             raise
         self._store.record(candidate, outcome)
-        self.tell(trial.number, outcome, label=label)
+        self.tell(asked.number, outcome, {"label": label})
         return outcome, True
 
     def run_cast(self, name: str, key: str, label: str, number: int) -> Outcome | None:
@@ -155,29 +134,25 @@ class Objective:
         self._store.record(candidate, outcome)
         return outcome
 
-    def tell(
-        self, number: int, outcome: Outcome, *, label: str | None = None, reused: CandidateRecord | None = None
-    ) -> None:
-        """Finish Optuna's trial as the outcome says: COMPLETE, PRUNED or FAIL, with what else is known."""
-        facts: dict[str, Any] = {} if label is None else {"label": label}
-        if reused is not None:
-            facts |= {"label": reused.label, "same_policy_as": reused.trial}
+    def tell(self, number: int, outcome: Outcome, facts: Mapping[str, Any]) -> None:
+        """End Optuna's trial as the outcome says: COMPLETE, PRUNED or FAIL, with what else is known."""
         if isinstance(outcome, Measurement):
-            self._finish(number, TrialState.COMPLETE, facts, values_of(outcome, self._objectives))
+            self._study.tell(number, TrialState.COMPLETE, values_of(outcome, self._objectives), facts)
             return
-        facts |= {"cause": outcome.cause, "message": outcome.message}
+        why = {"cause": outcome.cause, "message": outcome.message}
         if outcome.layer is not None:
-            facts["layer"] = outcome.layer
-        self._finish(number, TrialState.PRUNED if outcome.pruned else TrialState.FAIL, facts)
+            why["layer"] = outcome.layer
+        self._study.tell(number, TrialState.PRUNED if outcome.pruned else TrialState.FAIL, None, {**facts, **why})
 
     def fail(self, number: int, cause: str) -> None:
-        """Finish Optuna's trial as one that was never measured."""
-        self._finish(number, TrialState.FAIL, {"cause": cause})
+        """End Optuna's trial as one that was never measured."""
+        self._study.tell(number, TrialState.FAIL, None, {"cause": cause})
 
-    def _finish(
-        self, number: int, state: TrialState, facts: Mapping[str, Any], values: Sequence[float] | None = None
-    ) -> None:
-        storage = self._study._storage
-        trial_id = storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-        storage.set_trial_user_attr(trial_id, ATTRIBUTE, dict(facts))
-        self._study.tell(number, values, state=state, skip_if_finished=True)
+    def _reuse(self, asked: Asked, policy: Policy) -> Outcome | None:
+        """What came of the same policy before; None, and a failed trial, when that is not known yet."""
+        known = self._store.find_candidate(self._study_id, policy.hash)
+        if known is None or known.outcome is None:
+            self.fail(asked.number, TAKEN)
+            return None
+        self.tell(asked.number, known.outcome, {"label": known.label, "same_policy_as": known.trial})
+        return known.outcome

@@ -6,11 +6,12 @@ from tuner.policy import Policy
 from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.first_candidates import FirstCandidate
 from tuner.search.objective import DIED, Objective, PolicyMaker
+from tuner.search.optuna_study import OptunaStudy
 from tuner.store import CandidateRecord, Store
 
 
 def settle(
-    objective: Objective, store: Store, study_id: int, space: ChoiceSpace, make_policy: PolicyMaker
+    study: OptunaStudy, objective: Objective, store: Store, study_id: int, space: ChoiceSpace, make_policy: PolicyMaker
 ) -> list[FirstCandidate]:
     """Finish every trial that no living process works on; returns what has to be measured again.
 
@@ -20,12 +21,12 @@ def settle(
     released = store.release_dead(study_id)
     lost = [again for record in released if (again := _again(record, space)) is not None]
     by_trial = {record.trial: record for record in store.candidates(study_id)}
-    for trial in objective.running():
+    for trial in study.running():
         record = by_trial.get(trial.number) or _same_policy(trial, store, study_id, space, make_policy)
         if record is None:
             objective.fail(trial.number, DIED)
         elif record.outcome is not None:
-            objective.tell(trial.number, record.outcome, label=record.label)
+            objective.tell(trial.number, record.outcome, {"label": record.label})
         elif record.trial != trial.number:
             objective.fail(trial.number, DIED)
         # Else a living process measures it right now.

@@ -53,7 +53,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         if name == NSGA2:
             return optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=seed)
         if name == TPE:
-            return optuna.samplers.TPESampler(multivariate=True, warn_independent_sampling=False, seed=seed)
+            return optuna.samplers.TPESampler(multivariate=True, seed=seed)
         if name == GP:
             return optuna.samplers.GPSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
@@ -135,9 +135,9 @@ class TiedSampler(BaseSampler):
 
     def _ask_inner(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, str]:
         """The inner sampler's decision for every free layer."""
-        known = self._inner.infer_relative_search_space(study, trial)
-        asked = {name: known[name] for name in self._space.free if name in known}
-        decided = self._inner.sample_relative(study, trial, asked)
+        # Our trials all have the same parameters; there is no need to let the sampler find that out every time.
+        asked: dict[str, BaseDistribution] = {name: self._space.distributions[name] for name in self._space.free}
+        decided = self._inner.sample_relative(study, trial, asked) if asked else {}
         for name in self._space.free:
             if name not in decided:
                 distribution = self._space.distributions[name]
