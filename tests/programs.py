@@ -202,7 +202,7 @@ def closed_over_constant() -> Example:
 
 
 def scan_and_branches() -> Example:
-    """Layers under control flow are listed and stay as written."""
+    """Layers under scan, cond and a loop."""
 
     def apply(params: Any, x: Any) -> Any:
         x, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, params["layers"]["w"])
@@ -212,6 +212,79 @@ def scan_and_branches() -> Example:
     params = {"layers": {"w": normal(4, 6, 6)}, "branch": {"w": normal(6, 6)}, "loop": {"w": normal(6, 6, seed=1)}}
     layers = (("layers", "matmul"), ("branch", "matmul"), ("loop", "matmul"))
     return Example(apply, params, (normal(3, 6),), (("input", "input"), *layers))
+
+
+def scan_over_layers() -> Example:
+    """A transformer-like stack: stacked weights, a norm with stacked scales, a weight shared by all iterations."""
+
+    def apply(params: Any, x: Any) -> Any:
+        def block(h: Any, layer: Any) -> Any:
+            h = h / jnp.sqrt(jnp.mean(h**2, -1, keepdims=True) + 1e-3) * layer["scale"]
+            h = h + jax.nn.relu(h @ layer["up"]["kernel"]) @ layer["down"]["kernel"].T
+            return h @ params["shared"]["kernel"], h.sum()
+
+        return jax.lax.scan(block, x, params["layers"], reverse=True)
+
+    layers = {
+        "scale": normal(3, 6),
+        "up": {"kernel": normal(3, 6, 8) / 3},
+        "down": {"kernel": normal(3, 6, 8, seed=1) / 3},
+    }
+    params = {"layers": layers, "shared": {"kernel": normal(6, 6) / 2}}
+    names = (("layers/up", "matmul"), ("layers/down", "matmul"), ("shared", "matmul"))
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), *names))
+
+
+def nested_scans() -> Example:
+    """A scan inside a scan, a product of two activations inside both, a branch inside."""
+
+    def apply(params: Any, x: Any) -> Any:
+        def inner(h: Any, w: Any) -> Any:
+            h = jax.lax.cond(h.sum() > 1e3, lambda h: h @ params["rare"]["w"], lambda h: h, jnp.tanh(h @ w))
+            return jnp.sin(h) + jnp.einsum("bi,bj->bi", h, h) / 36, None
+
+        def outer(h: Any, stack: Any) -> Any:
+            h, _ = jax.lax.scan(inner, h, stack * params["gain"])
+            return h, None
+
+        return jax.lax.scan(outer, x, params["blocks"]["w"])[0]
+
+    params = {"blocks": {"w": normal(2, 3, 6, 6)}, "gain": normal(6), "rare": {"w": normal(6, 6)}}
+    layers = (("{blocks,gain}", "matmul"), ("rare", "matmul"), ("bi,bj->bi/dot_0", "dot"))
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), *layers))
+
+
+def while_with_condition() -> Example:
+    """A loop whose condition multiplies too, and whose weight is used outside as well."""
+
+    def apply(params: Any, x: Any) -> Any:
+        def going(state: Any) -> Any:
+            step, h = state
+            return (step < 3) & ((h @ params["probe"]["w"]).sum() < 1e6)
+
+        def body(state: Any) -> Any:
+            step, h = state
+            return step + 1, jnp.tanh(h @ params["loop"]["w"]) + params["loop"]["w"].sum()
+
+        return jax.lax.while_loop(going, body, (0, x))
+
+    params = {"probe": {"w": normal(6, 2)}, "loop": {"w": normal(6, 6)}}
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), ("probe", "matmul"), ("loop", "matmul")))
+
+
+def function_called_twice() -> Example:
+    """One jitted function, two calls: its products of activations are layers of their own."""
+
+    @jax.jit
+    def mix(x: Any) -> Any:
+        return jax.nn.softmax(x @ x.T) @ x
+
+    return Example(
+        lambda p, x: mix(mix(x * p["s"])),
+        {"s": normal(6)},
+        (normal(4, 6),),
+        (("input", "input"), *((f"dot_{i}", "dot") for i in range(4))),
+    )
 
 
 EXAMPLES: dict[str, Callable[[], Example]] = {
@@ -233,5 +306,9 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         half_precision_model,
         closed_over_constant,
         scan_and_branches,
+        scan_over_layers,
+        nested_scans,
+        while_with_condition,
+        function_called_twice,
     )
 }

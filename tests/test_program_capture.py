@@ -40,16 +40,11 @@ def test_tied_weights_are_one_layer_with_two_operations() -> None:
     assert len(program.sites[0]) == 2
 
 
-def test_layers_under_control_flow_say_why_they_stay_as_written() -> None:
-    program = captured(programs.scan_and_branches())
-    reasons = {layer.name: layer.reason for layer in program.layers if not layer.searchable}
-    assert reasons == {
-        "layers": "inside a scan, which cannot be assigned yet",
-        "branch": "inside a cond, which cannot be assigned yet",
-        "loop": "inside a scan, which cannot be assigned yet",
-    }
-    assert program.layer("layers").executions == 4
-    assert program.layer("layers").flops == 4 * 2 * 3 * 6 * 6
+def test_trip_counts_enter_executions_and_work() -> None:
+    layer = captured(programs.scan_and_branches()).layer("layers")
+    assert layer.executions == 4
+    assert layer.flops == 4 * 2 * 3 * 6 * 6
+    assert captured(programs.nested_scans()).layer("{blocks,gain}").executions == 2 * 3
 
 
 def test_integer_and_grouped_batch_operations_are_listed_with_the_reason() -> None:

@@ -46,6 +46,24 @@ def test_a_tied_weight_is_assigned_in_both_uses() -> None:
     assert all(part["weight"].dtype == jnp.int8 for part in model.params["layers"].values())
 
 
+def test_stacked_weights_are_packed_for_all_iterations_at_once() -> None:
+    model = prepared(programs.scan_over_layers(), {"layers/up": "i8/i8/i32", "layers/down": "i8/i8/i32"})
+    assert set(model.params["parameters"]) == {"layers/scale", "shared/kernel"}
+    assert model.params["layers"]["layers/up"]["weight"].shape == (3, 6, 8)
+    assert model.params["layers"]["layers/up"]["scale"].shape == (3, 1, 8)
+
+
+def test_nothing_known_before_a_loop_is_computed_inside_it() -> None:
+    example = programs.while_with_condition()
+    model = prepared(example, {"loop": "bf16/bf16/f32"})
+    (loop,) = [
+        e
+        for e in jax.make_jaxpr(model)(model.params, *example.inputs).eqns[0].params["call_jaxpr"].eqns
+        if e.primitive.name == "while"
+    ]
+    assert "reduce_sum" not in str(loop.params["body_jaxpr"]).split("dot_general")[0]
+
+
 def test_no_data_is_needed_when_the_policy_knows_its_inputs() -> None:
     example = programs.mlp()
     policy = uniform_policy(capture(example.apply, example.params, example.inputs), I8)

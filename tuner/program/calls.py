@@ -60,15 +60,6 @@ def _remat(eqn: Any) -> Body | None:
     return None if eqn.params.get("differentiated") else Body(*compat.open_jaxpr(eqn.params["jaxpr"]))
 
 
-# What holds a jaxpr and runs it under control flow: its layers are listed, and stay as written.
-KEPT_WHOLE = {
-    "scan": "inside a scan, which cannot be assigned yet",
-    "while": "inside a while loop, which cannot be assigned yet",
-    "cond": "inside a cond, which cannot be assigned yet",
-    "shard_map": "inside a shard_map, which cannot be assigned yet",
-    "custom_linear_solve": "inside a linear solve, which cannot be assigned yet",
-}
-
 # What holds a jaxpr of scalars, such as the `add` of a reduction: there is nothing to find inside.
 HARMLESS = frozenset(
     {
@@ -85,28 +76,3 @@ HARMLESS = frozenset(
 )
 
 CALLBACKS = frozenset({"debug_callback", "debug_print", "pure_callback", "io_callback"})
-
-
-def inner_executions(eqn: Any) -> int:
-    """How often the held jaxpr runs per execution of the equation; 1 where the trace cannot know."""
-    return int(eqn.params["length"]) if eqn.primitive.name == "scan" else 1
-
-
-def inner_operands(eqn: Any, jaxpr: Any, references: list[Any]) -> list[Any]:
-    """For each input of the held jaxpr the outer operand it receives, or None where that cannot be told."""
-    name = eqn.primitive.name
-    if name == "scan":
-        carried = range(eqn.params["num_consts"], eqn.params["num_consts"] + eqn.params["num_carry"])
-        return [None if i in carried else reference for i, reference in enumerate(references)]
-    if name == "cond":
-        return references[1:]
-    if name == "while":
-        return _while_operands(eqn, jaxpr, references)
-    return references if len(references) == len(jaxpr.invars) else [None] * len(jaxpr.invars)
-
-
-def _while_operands(eqn: Any, jaxpr: Any, references: list[Any]) -> list[Any]:
-    cond_count, body_count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    body, _ = compat.open_jaxpr(eqn.params["body_jaxpr"])
-    consts = references[cond_count : cond_count + body_count] if jaxpr is body else references[:cond_count]
-    return [*consts, *[None] * (len(jaxpr.invars) - len(consts))]

@@ -10,7 +10,6 @@ from tuner.errors import CaptureError
 from tuner.policy import ProgramSignature
 from tuner.program import naming
 from tuner.program.expression import Leaf
-from tuner.program.fingerprint import fingerprint
 from tuner.program.flatten import Flattener
 from tuner.program.input_specs import specs_to_text
 from tuner.program.layers import distinct_names, input_layers, weight_layers
@@ -61,7 +60,6 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> 
         output_avals=tuple(variable.aval for variable in jaxpr.outvars),
         output_tree=jax.tree_util.tree_structure(output_shape),
         notes=tuple(dict.fromkeys(flattener.notes)),
-        fingerprint=fingerprint(flattener.steps, input_avals, outputs),
         signature=signature,
     )
 

@@ -36,12 +36,23 @@ class Constant:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Slice:
+    """What one iteration of a scan sees of a stacked value that depends on parameters alone."""
+
+    stack: "Expression"
+    loop: int  # the number of the body that it is seen in
+    aval: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Computation:
     """One equation whose operands are all expressions."""
 
     eqn: Any
     scope: Any
     operands: tuple["Expression", ...]
+    # The number of the body that the equation stands in, 0 outside of all: there it runs, if it must.
+    body: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,19 +65,21 @@ class Result:
     sources: frozenset[int]
 
 
-Expression = Leaf | Constant | Result
+Expression = Leaf | Constant | Slice | Result
 
 
 def sources(expression: Expression) -> frozenset[int]:
     """The parameter leaves that the value depends on."""
     if isinstance(expression, Leaf):
         return frozenset((expression.index,))
+    if isinstance(expression, Slice):
+        return sources(expression.stack)
     return expression.sources if isinstance(expression, Result) else frozenset()
 
 
-def computed(eqn: Any, scope: Any, operands: tuple[Expression, ...]) -> list[Expression]:
+def computed(eqn: Any, scope: Any, operands: tuple[Expression, ...], body: int = 0) -> list[Expression]:
     """One expression per output of the equation."""
-    computation = Computation(eqn, scope, operands)
+    computation = Computation(eqn, scope, operands, body)
     origin = frozenset[int]().union(*map(sources, operands))
     return [Result(computation, i, variable.aval, origin) for i, variable in enumerate(eqn.outvars)]
 
@@ -77,12 +90,15 @@ def evaluate(expression: Expression, leaves: Sequence[Any], memo: dict[int, list
     Args:
         expression: what to compute.
         leaves: parameter values by position; only those among `sources(expression)` are read.
-        memo: results of computations already run, by identity; shared by the expressions of one program.
+        memo: results of computations already run, and the current slices, by identity; shared by the expressions of
+            one body.
     """
     if isinstance(expression, Leaf):
         return leaves[expression.index]
     if isinstance(expression, Constant):
         return expression.value
+    if isinstance(expression, Slice):
+        return memo[id(expression)][0]
     pending = [expression.computation]
     while pending:  # a loop, not recursion: chains can be longer than Python's stack
         computation = pending[-1]
@@ -112,6 +128,8 @@ def weight_key(expression: Expression) -> tuple[Any, ...]:
         expression = expression.computation.operands[0]
     if isinstance(expression, Leaf):
         return ("leaf", expression.index)
+    if isinstance(expression, Slice):
+        return ("slice", weight_key(expression.stack))
     if isinstance(expression, Constant):
         small = getattr(expression.value, "size", 1) <= 16
         return ("constant", str(expression.value) if small else id(expression.value))
@@ -120,3 +138,35 @@ def weight_key(expression: Expression) -> tuple[Any, ...]:
         return ("computed", id(computation), expression.position)
     settings = tuple((name, str(value)) for name, value in sorted(computation.eqn.params.items()))
     return ("part", settings, expression.position, *(weight_key(operand) for operand in computation.operands))
+
+
+def slices_in(expression: Expression) -> list[Slice]:
+    """The slices that a value is computed from, each once; those of outer loops through the stacks of inner ones."""
+    found: dict[int, Slice] = {}
+    seen: set[int] = set()
+    pending: list[Expression] = [expression]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Slice):
+            found.setdefault(id(current), current)
+            pending.append(current.stack)
+        elif isinstance(current, Result) and id(current.computation) not in seen:
+            seen.add(id(current.computation))
+            pending.extend(current.computation.operands)
+    return list(found.values())
+
+
+def parts_outside(expression: Expression, bodies: frozenset[int]) -> list[Expression]:
+    """The largest parts of a value that are known before any of these bodies is entered."""
+    found: list[Expression] = []
+    seen: set[int] = set()
+    pending = [expression]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Result) and current.computation.body in bodies:
+            if id(current.computation) not in seen:
+                seen.add(id(current.computation))
+                pending.extend(current.computation.operands)
+        elif not (isinstance(current, Slice) and current.loop in bodies):
+            found.append(current)
+    return found

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tuner.program.expression import Computation, Constant, Expression, Leaf
-from tuner.program.program import Reference, Step
+from tuner.program.expression import Computation, Constant, Expression, Leaf, Result
+from tuner.program.steps import Reference, Step
 
 # Printed functions carry their address, which differs from run to run.
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -52,7 +52,7 @@ class _Writer:
             self.write(f"leaf {operand.index} {operand.aval}")
         elif isinstance(operand, Constant):
             self.write(_constant_text(operand.value))
-        else:
+        elif isinstance(operand, Result):
             self.computation(operand.computation)
             self.write(f"result {self._numbers[id(operand.computation)]}.{operand.position}")
 
@@ -73,7 +73,7 @@ class _Writer:
 
 
 def _computation_of(expression: Expression) -> Computation | None:
-    return None if isinstance(expression, Leaf | Constant) else expression.computation
+    return expression.computation if isinstance(expression, Result) else None
 
 
 def _constant_text(value: Any) -> str:

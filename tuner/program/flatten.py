@@ -1,13 +1,15 @@
 """Nested jaxprs -> one list of steps: calls are looked into, what depends on parameters alone becomes an expression."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tuner import _jax_compat as compat
-from tuner.program.calls import CALLBACKS, HARMLESS, KEPT_WHOLE, body_of, inner_executions, inner_operands
-from tuner.program.expression import Computation, Constant, Leaf, Result, computed, sources
-from tuner.program.program import Reference, Site, Step
+from tuner.program import control_flow
+from tuner.program.calls import CALLBACKS, HARMLESS, body_of
+from tuner.program.expression import Computation, Constant, Result, computed, sources
 from tuner.program.sites import PRODUCTS, find_site
+from tuner.program.steps import Body, Reference, Site, Step
 
 
 class Flattener:
@@ -18,6 +20,9 @@ class Flattener:
         self.sites: list[Site] = []
         self.notes: list[str] = []
         self._slots = 0
+        self._bodies = 0  # how many functions held by control flow were entered
+        self._body = 0  # the number of the one being walked
+        self._executions = 1
         self._products: dict[int, bool] = {}  # per jaxpr, by identity: one function may be called many times
 
     def new_slot(self) -> int:
@@ -35,6 +40,17 @@ class Flattener:
             env.update(zip(eqn.outvars, results, strict=True))
         return [_read(env, atom) for atom in jaxpr.outvars]
 
+    @contextmanager
+    def body(self, executions: int) -> Iterator[int]:
+        """Inside, steps belong to a new body that runs so often per run of the one around it; gives its number."""
+        outside = self.steps, self._body, self._executions
+        self._bodies += 1
+        self.steps, self._body, self._executions = [], self._bodies, self._executions * executions
+        try:
+            yield self._body
+        finally:
+            self.steps, self._body, self._executions = outside
+
     def _equation(self, eqn: Any, operands: tuple[Reference, ...], scope: Any) -> Sequence[Reference]:
         touches_parameters = any(not isinstance(o, int) and sources(o) for o in operands)
         body = body_of(eqn)
@@ -42,50 +58,53 @@ class Flattener:
             return self.flatten(body.jaxpr, body.consts, operands, scope)
         known = tuple(operand for operand in operands if not isinstance(operand, int))
         if len(known) == len(operands) and not eqn.effects:
-            return computed(eqn, scope, known)
-        site = find_site(eqn, scope, operands, executions=1, reason=None)
+            return computed(eqn, scope, known, self._body)
+        site = find_site(eqn, scope, operands, number=len(self.sites), executions=self._executions, reason=None)
+        bodies: tuple[Body, ...] = ()
         if site is not None:
             self.sites.append(site)
         elif body is None:
-            self._look_into(eqn, operands, scope, 1, None)
+            bodies = self._held_bodies(eqn, operands, scope)
         if eqn.primitive.name in CALLBACKS:
             self.notes.append(f"{eqn.primitive.name} at {compat.source_line(eqn)} is kept and runs; it disturbs timing")
         slots = tuple(None if compat.is_dropped(variable) else self.new_slot() for variable in eqn.outvars)
-        self.steps.append(Step(eqn, scope, operands, slots, site))
-        return [-1 if slot is None else slot for slot in slots]
+        self.steps.append(Step(eqn, scope, operands, slots, site, bodies))
+        return [-1 if slot is None else slot for slot in slots]  # nothing reads what is thrown away
 
-    def _look_into(
-        self, eqn: Any, operands: Sequence[Reference | None], scope: Any, executions: int, reason: str | None
-    ) -> None:
-        """Lists the layers of what is kept whole; they stay as written."""
-        name = eqn.primitive.name
+    def _held_bodies(self, eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        """What a control-flow equation holds, flattened; nothing where no layer is inside."""
         held = compat.jaxprs_in(eqn.params)
+        name = eqn.primitive.name
         if not held or name in HARMLESS:
-            return
-        if name not in KEPT_WHOLE and reason is None:
-            self.notes.append(f"{name} at {compat.source_line(eqn)} holds a function and is bound unchanged")
-        reason = reason or KEPT_WHOLE.get(name) or f"inside {name}, which is bound unchanged"
-        executions *= inner_executions(eqn)
-        for item in held:
-            jaxpr, _ = compat.open_jaxpr(item)
-            given = inner_operands(eqn, jaxpr, list(operands)) if body_of(eqn) is None else list(operands)
-            self._list_layers(jaxpr, _inner_references(eqn, scope, jaxpr, given), scope, executions, reason)
+            return ()
+        rule = control_flow.rule_for(name)
+        if rule is not None:
+            before = len(self.sites)
+            bodies = rule.enter(self, eqn, operands, scope)
+            return bodies if len(self.sites) > before else ()
+        self.notes.append(f"{name} at {compat.source_line(eqn)} holds a function and is bound unchanged")
+        self._list_layers(eqn, operands, scope, f"inside {name}, which is bound unchanged")
+        return ()
 
-    def _list_layers(self, jaxpr: Any, env: dict[Any, Reference], scope: Any, executions: int, reason: str) -> None:
-        for eqn in jaxpr.eqns:
-            inner_scope = scope + compat.scope_of(eqn)
-            operands = tuple(
-                env.get(a, -1) if not isinstance(a, compat.Literal) else Constant(a.val, a.aval) for a in eqn.invars
-            )
-            known = tuple(operand for operand in operands if not isinstance(operand, int))
-            if len(known) == len(operands) and not eqn.effects:
-                env.update(zip(eqn.outvars, computed(eqn, inner_scope, known), strict=True))
-                continue
-            site = find_site(eqn, inner_scope, operands, executions=executions, reason=reason)
-            if site is not None:
-                self.sites.append(site)
-            else:
-                self._look_into(eqn, operands, inner_scope, executions, reason)
+    def _list_layers(self, eqn: Any, operands: Sequence[Reference], scope: Any, reason: str) -> None:
+        """Lists the layers of what is kept whole; they stay as written."""
+        for item in compat.jaxprs_in(eqn.params):
+            jaxpr, _ = compat.open_jaxpr(item)
+            given = operands if len(operands) == len(jaxpr.invars) else [-1] * len(jaxpr.invars)
+            env = dict(zip(jaxpr.invars, [_seen_inside(eqn, scope, reference) for reference in given], strict=True))
+            for inner in jaxpr.eqns:
+                inner_scope = scope + compat.scope_of(inner)
+                inside = tuple(_read(env, atom, missing=-1) for atom in inner.invars)
+                site = find_site(
+                    inner, inner_scope, inside, number=len(self.sites), executions=self._executions, reason=reason
+                )
+                if site is not None:
+                    self.sites.append(site)
+                    continue
+                known = tuple(operand for operand in inside if not isinstance(operand, int))
+                if len(known) == len(inside) and not compat.jaxprs_in(inner.params):
+                    env.update(zip(inner.outvars, computed(inner, inner_scope, known, -1), strict=True))
+                self._list_layers(inner, inside, inner_scope, reason)
 
     def _has_products(self, jaxpr: Any) -> bool:
         """True when a called function holds an operation that carries precision, at any depth."""
@@ -100,16 +119,14 @@ class Flattener:
         return known
 
 
-def _inner_references(eqn: Any, scope: Any, jaxpr: Any, given: Sequence[Reference | None]) -> dict[Any, Reference]:
-    """What a held jaxpr's inputs are known to come from; a slice of a stacked parameter is still that parameter."""
-    env: dict[Any, Reference] = {}
-    for position, (variable, reference) in enumerate(zip(jaxpr.invars, given, strict=False)):
-        if isinstance(reference, Leaf | Result | Constant):
-            same = reference.aval.shape == variable.aval.shape
-            origin = Computation(eqn, scope, (reference,))
-            env[variable] = reference if same else Result(origin, position, variable.aval, sources(reference))
-    return env
+def _seen_inside(eqn: Any, scope: Any, reference: Reference) -> Reference:
+    """A parameter as a function that is kept whole receives it: still known to be that parameter."""
+    if isinstance(reference, int):
+        return -1
+    return Result(Computation(eqn, scope, (reference,), -1), 0, reference.aval, sources(reference))
 
 
-def _read(env: dict[Any, Reference], atom: Any) -> Reference:
-    return Constant(atom.val, atom.aval) if isinstance(atom, compat.Literal) else env[atom]
+def _read(env: dict[Any, Reference], atom: Any, missing: int | None = None) -> Reference:
+    if isinstance(atom, compat.Literal):
+        return Constant(atom.val, atom.aval)
+    return env[atom] if missing is None else env.get(atom, missing)

@@ -10,8 +10,8 @@ from tuner import _jax_compat as compat
 from tuner.program import naming
 from tuner.program.expression import sources
 from tuner.program.layer import INPUT, MATMUL, Layer
-from tuner.program.program import Site
 from tuner.program.sites import site_flops, site_shape
+from tuner.program.steps import Site
 
 
 def input_layers(inputs: Any, avals: Sequence[Any]) -> tuple[list[Layer], tuple[int | None, ...]]:

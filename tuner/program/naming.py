@@ -35,8 +35,7 @@ def _short(path: Path) -> str:
 def _joint(paths: Sequence[Path]) -> str:
     """One name for a weight made of several parameters: their common prefix and `{q,k,v}`."""
     parts = [path_text(path).split("/") for path in paths]
-    if all(rest[-1] in _WEIGHT_WORDS and len(rest) > 1 for rest in parts):
-        parts = [rest[:-1] for rest in parts]
+    parts = [rest[:-1] if rest[-1] in _WEIGHT_WORDS and len(rest) > 1 else rest for rest in parts]
     prefix: list[str] = []
     while all(len(rest) > len(prefix) + 1 for rest in parts) and len({rest[len(prefix)] for rest in parts}) == 1:
         prefix.append(parts[0][len(prefix)])

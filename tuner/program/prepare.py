@@ -7,16 +7,19 @@ from typing import Any
 
 import jax
 
+from search_spaces import Precision
 from tuner.errors import CaptureError, PolicyError
 from tuner.policy import Policy
 from tuner.policy_file import check_fits
 from tuner.program import kernels
 from tuner.program.capture import capture
-from tuner.program.expression import evaluate
+from tuner.program.expression import evaluate, slices_in
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
+from tuner.program.plan import Plan, plan
 from tuner.program.program import Program
-from tuner.program.rewrite import Rewrite, plan, run
+from tuner.program.rewrite import run
+from tuner.program.steps import Site
 
 PARAMETERS, LAYERS = "parameters", "layers"
 
@@ -34,7 +37,7 @@ class Prepared:
     policy: Policy
     _apply: Callable[..., Any] = field(repr=False)
     _abstract_params: Any = field(repr=False)
-    _rewrites: dict[Any, Rewrite] = field(repr=False)
+    _plans: dict[Any, Plan] = field(repr=False)
 
     def __call__(self, params: Any, *inputs: Any) -> Any:
         """What `apply` returns, computed in the policy's precisions. Pure: it can be jitted, vmapped and sharded.
@@ -47,18 +50,18 @@ class Prepared:
             CaptureError: for these shapes the function has other layers than the policy.
             TypeError: it was differentiated.
         """
-        rewrite = self._rewrite_for(inputs)
+        plan = self._plan_for(inputs)
         flat = jax.tree_util.tree_leaves(inputs)
-        outputs = refuse_gradients(partial(_run, rewrite))(params, flat)
-        return jax.tree_util.tree_unflatten(rewrite.program.output_tree, outputs)
+        outputs = refuse_gradients(partial(_run, plan))(params, flat)
+        return jax.tree_util.tree_unflatten(plan.program.output_tree, outputs)
 
     def cast_inputs(self, *inputs: Any) -> tuple[Any, ...]:
         """The inputs in the dtypes that their layers ask for: the cast at preprocessing, done once and outside the model."""
-        rewrite = self._rewrite_for(inputs)
+        plan = self._plan_for(inputs)
         leaves, tree = jax.tree_util.tree_flatten(inputs)
         cast = [
             leaf if a.precision.is_original else jax.numpy.asarray(leaf).astype(a.precision.activations.dtype)
-            for leaf, a in zip(leaves, rewrite.input_assignments, strict=True)
+            for leaf, a in zip(leaves, plan.input_assignments, strict=True)
         ]
         return tuple(jax.tree_util.tree_unflatten(tree, cast))
 
@@ -67,19 +70,19 @@ class Prepared:
         """Bytes of the packed parameters."""
         return sum(int(leaf.nbytes) for leaf in jax.tree_util.tree_leaves(self.params))
 
-    def _rewrite_for(self, inputs: tuple[Any, ...]) -> Rewrite:
-        """The rewrite for these shapes, traced once per shape."""
+    def _plan_for(self, inputs: tuple[Any, ...]) -> Plan:
+        """The plan for these shapes, traced once per shape."""
         leaves, tree = jax.tree_util.tree_flatten(inputs)
-        first = next(iter(self._rewrites.values()))
+        first = next(iter(self._plans.values()))
         if tree != first.program.input_tree:
             raise CaptureError(f"the inputs have the structure {tree}; this model takes {first.program.input_tree}")
         specs = tuple(_spec(leaf, i, first) for i, leaf in enumerate(leaves))
         key = tuple((spec.shape, str(spec.dtype), bool(getattr(spec, "weak_type", False))) for spec in specs)
-        if key not in self._rewrites:
+        if key not in self._plans:
             program = capture(self._apply, self._abstract_params, jax.tree_util.tree_unflatten(tree, specs))
             _check_same_layers(program, first.program)
-            self._rewrites[key] = plan(program, self.policy)
-        return self._rewrites[key]
+            self._plans[key] = plan(program, self.policy)
+        return self._plans[key]
 
 
 def prepare(
@@ -111,51 +114,68 @@ def prepare(
             inputs = text_to_specs(policy.program.inputs if policy.program else "")
         program = capture(apply, params, inputs)
     check_fits(policy, program.signature)
-    rewrite = plan(program, policy)
+    found = plan(program, policy)
     return Prepared(
-        pack(rewrite, params), policy, apply, jax.tree_util.tree_map(jax.typeof, params), {_key(program): rewrite}
+        pack(found, params), policy, apply, jax.tree_util.tree_map(jax.typeof, params), {_key(program): found}
     )
 
 
-def pack(rewrite: Rewrite, params: Any) -> dict[str, Any]:
+def pack(plan: Plan, params: Any) -> dict[str, Any]:
     """The packed parameters: weights of assigned layers in their formats, and what else the rewritten function reads."""
     leaves = jax.tree_util.tree_leaves(params)
-    program = rewrite.program
     memo: dict[int, list[Any]] = {}
     layers: dict[str, dict[str, Any]] = {}
-    for sites in program.sites:
-        for site in sites:
-            slot = rewrite.slots.get(id(site))
-            if slot is None or slot in layers or site.weight is None:
-                continue
-            weight = evaluate(site.weight, leaves, memo)
-            layers[slot] = kernels.pack(site, rewrite.assignments[id(site)].precision, weight)
+    for site in (site for sites in plan.program.sites for site in sites):
+        slot = plan.slots.get(id(site))
+        if slot is not None and slot not in layers:
+            layers[slot] = _pack_weight(site, plan.assignments[id(site)].precision, leaves, memo)
     kept = {
         path: jax.numpy.asarray(leaf)
-        for i, (path, leaf) in enumerate(zip(program.leaf_paths, leaves, strict=True))
-        if i in rewrite.needed
+        for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))
+        if i in plan.needed
     }
     return {PARAMETERS: kept, LAYERS: layers}
 
 
-def _run(rewrite: Rewrite, params: Any, inputs: list[Any]) -> list[Any]:
-    leaves = [params[PARAMETERS].get(path) for path in rewrite.program.leaf_paths]
-    missing = [rewrite.program.leaf_paths[i] for i in sorted(rewrite.needed) if leaves[i] is None]
+def _pack_weight(site: Site, precision: Precision, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
+    """One packed weight; under a scan, those of all its iterations at once, stacked along the first axis."""
+    weight = site.weight
+    assert weight is not None  # only sites with a weight have a slot
+    pieces = slices_in(weight)
+
+    def pack_within(loops: list[int], memo: dict[int, list[Any]]) -> dict[str, Any]:
+        if not loops:
+            return kernels.pack(site, precision, evaluate(weight, leaves, memo))
+        mine = [piece for piece in pieces if piece.loop == loops[0]]
+        stacks = [evaluate(piece.stack, leaves, memo) for piece in mine]
+
+        def one(*values: Any) -> dict[str, Any]:
+            return pack_within(loops[1:], {**memo, **{id(p): [v] for p, v in zip(mine, values, strict=True)}})
+
+        packed: dict[str, Any] = jax.vmap(one)(*stacks)
+        return packed
+
+    return pack_within(sorted({piece.loop for piece in pieces}), memo)
+
+
+def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:
+    leaves = [params[PARAMETERS].get(path) for path in plan.program.leaf_paths]
+    missing = [plan.program.leaf_paths[i] for i in sorted(plan.needed) if leaves[i] is None]
     if missing:
         raise PolicyError(
             f"the packed parameters lack {missing[0]!r}, which these input shapes need; prepare the model with them"
         )
-    return run(rewrite, leaves, params[LAYERS], inputs)
+    return run(plan, leaves, params[LAYERS], inputs)
 
 
 def _key(program: Program) -> tuple[Any, ...]:
     return tuple((aval.shape, str(aval.dtype), bool(getattr(aval, "weak_type", False))) for aval in program.input_avals)
 
 
-def _spec(leaf: Any, position: int, rewrite: Rewrite) -> Any:
+def _spec(leaf: Any, position: int, plan: Plan) -> Any:
     """Shape and dtype that the function would see: an input already cast for its layer counts in its own dtype."""
     aval = jax.typeof(leaf)
-    assignment, own = rewrite.input_assignments[position], rewrite.program.input_avals[position]
+    assignment, own = plan.input_assignments[position], plan.program.input_avals[position]
     if assignment.precision.is_original or str(aval.dtype) != assignment.precision.activations.dtype:
         return aval
     return jax.ShapeDtypeStruct(aval.shape, own.dtype)

@@ -1,4 +1,4 @@
-"""Rewrite: a Program and a Policy -> a function of packed parameters and inputs.
+"""Rewrite: a Program and a Plan -> the program's outputs from packed parameters and inputs.
 
 One loop over the program's steps. A layer's operation runs through its kernel; every other equation is bound again
 unchanged. What depends on parameters alone is computed when a step asks for it, so that what only a packed weight needed
@@ -6,138 +6,37 @@ is never computed at all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 
 from search_spaces.quantize import round_to
 from tuner import _jax_compat as compat
-from tuner.policy import Assignment, Policy
-from tuner.program import kernels
-from tuner.program.expression import Leaf, evaluate, sources
+from tuner.policy import Assignment
+from tuner.program import control_flow, kernels
+from tuner.program.expression import Slice, evaluate
 from tuner.program.layer_scope import layer_scope
-from tuner.program.program import Program, Reference, Site, Step, last_uses
+from tuner.program.plan import Plan
+from tuner.program.steps import Body, Reference, Step
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Rewrite:
-    """Which sites of a program run through a kernel, and in which slot of the packed parameters each weight is.
-
-    Attributes:
-        assignments: identity of a site -> its assignment, for sites that do not stay as written.
-        slots: identity of a site with a weight -> name of its packed weight.
-        names: identity of a site -> its layer's name, for all sites.
-        input_assignments: one per input leaf.
-        needed: the parameter leaves that are still read besides the packed weights.
-        freed: for each step the slots that nothing reads after it.
-    """
-
-    program: Program
-    assignments: Mapping[int, Assignment]
-    slots: Mapping[int, str]
-    names: Mapping[int, str]
-    input_assignments: tuple[Assignment, ...]
-    needed: frozenset[int]
-    freed: tuple[tuple[int, ...], ...]
-
-
-def plan(program: Program, policy: Policy) -> Rewrite:
-    """The rewrite that a policy asks for; the policy must be for this program."""
-    assignments: dict[int, Assignment] = {}
-    slots: dict[int, str] = {}
-    for layer, sites in zip(program.layers, program.sites, strict=True):
-        assignment = policy[layer.name]
-        if assignment.precision.is_original:
-            continue
-        packed: list[Site] = []
-        for site in sites:
-            assignments[id(site)] = assignment
-            if site.weight_operand is None:
-                continue
-            twin = next((i for i, other in enumerate(packed) if _packs_alike(site, other)), len(packed))
-            if twin == len(packed):
-                packed.append(site)
-            slots[id(site)] = layer.name if twin == 0 else f"{layer.name}#{twin}"
-    chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
-    return Rewrite(
-        program=program,
-        assignments=assignments,
-        slots=slots,
-        names=program.layer_of_site(),
-        input_assignments=tuple(chosen),
-        needed=_needed_leaves(program, slots),
-        freed=tuple(last_uses(program.steps, program.outputs)),
-    )
-
-
-def _packs_alike(site: Site, other: Site) -> bool:
-    """True when two sites of a layer read the very same packed weight."""
-    same_weight = site.weight is other.weight or (
-        isinstance(site.weight, Leaf) and isinstance(other.weight, Leaf) and site.weight.index == other.weight.index
-    )
-    return same_weight and kernels.shared_axes(site) == kernels.shared_axes(other)
-
-
-def _needed_leaves(program: Program, slots: Mapping[int, str]) -> frozenset[int]:
-    """The parameter leaves that are still read besides the packed weights."""
-    needed: set[int] = set()
-    for step in program.steps:
-        packed = step.site.weight_operand if step.site is not None and id(step.site) in slots else None
-        for position, operand in enumerate(step.operands):
-            if position != packed and not isinstance(operand, int):
-                needed |= sources(operand)
-    for output in program.outputs:
-        if not isinstance(output, int):
-            needed |= sources(output)
-    return frozenset(needed)
-
-
-def run(rewrite: Rewrite, leaves: Sequence[Any], packed: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any]:
+def run(plan: Plan, leaves: Sequence[Any], packed: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any]:
     """The flat outputs of the rewritten program.
 
     Args:
-        rewrite: what runs how.
-        leaves: parameter values by position; None for those not in `rewrite.needed`.
+        plan: what runs how.
+        leaves: parameter values by position; None for those not in `plan.needed`.
         packed: packed weights by slot name.
         inputs: the flat inputs, floating ones in their own dtype or in that of their input layer.
     """
-    program = rewrite.program
-    values: dict[int, Any] = {}
-    memo: dict[int, list[Any]] = {}
-
-    def read(reference: Reference) -> Any:
-        return values[reference] if isinstance(reference, int) else evaluate(reference, leaves, memo)
-
-    for place, value, aval, assignment in zip(
-        program.input_slots, inputs, program.input_avals, rewrite.input_assignments, strict=True
-    ):
-        values[place] = receive(value, aval, assignment)
-    for step, freed in zip(program.steps, rewrite.freed, strict=True):
-        for slot, result in zip(step.results, _run_step(rewrite, step, read, packed), strict=True):
-            if slot is not None:
-                values[slot] = result  # noqa: PERF403
-        for dead in freed:
-            values.pop(dead, None)
-    return [read(output) for output in program.outputs]
-
-
-def _run_step(rewrite: Rewrite, step: Step, read: Any, packed: Mapping[str, Any]) -> list[Any]:
-    site = step.site
-    if site is None:
-        operands = [read(operand) for operand in step.operands]
-        with compat.equation_context(step.eqn, step.scope):
-            return compat.bind(step.eqn, operands)
-    assignment = rewrite.assignments.get(id(site))
-    slot = rewrite.slots.get(id(site))
-    operands = [
-        None if slot is not None and position == site.weight_operand else read(operand)
-        for position, operand in enumerate(step.operands)
-    ]
-    with compat.equation_context(step.eqn, layer_scope(step.scope, rewrite.names[id(site)])):
-        if assignment is None:
-            return compat.bind(step.eqn, operands)
-        return [kernels.run(site, assignment.precision, packed[slot] if slot is not None else None, operands)]
+    program = plan.program
+    received = map(receive, inputs, program.input_avals, plan.input_assignments)
+    machine = _Machine(plan, leaves, packed, dict(zip(program.input_slots, received, strict=True)), {})
+    for step, freed in zip(program.steps, plan.freed, strict=True):
+        machine.step(step)
+        for slot in freed:
+            machine.values.pop(slot, None)
+    return [machine.read(output) for output in program.outputs]
 
 
 def receive(value: Any, aval: Any, assignment: Assignment) -> Any:
@@ -149,3 +48,73 @@ def receive(value: Any, aval: Any, assignment: Assignment) -> Any:
     if value.dtype != jnp.dtype(format.dtype):
         value = round_to(value, format)
     return value.astype(aval.dtype)
+
+
+class _Machine:
+    """The values of one run, at one depth of control flow."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        leaves: Sequence[Any],
+        packed: Mapping[str, Any],
+        values: dict[int, Any],
+        memo: dict[int, list[Any]],
+    ) -> None:
+        self.plan = plan
+        self.leaves = leaves
+        self.packed = packed
+        self.values = values
+        self.memo = memo
+
+    def read(self, reference: Reference) -> Any:
+        """The value of a slot or an expression."""
+        return self.values[reference] if isinstance(reference, int) else evaluate(reference, self.leaves, self.memo)
+
+    def needs(self, piece: Slice) -> bool:
+        """True when something besides a packed weight reads this slice."""
+        return id(piece) in self.plan.read_slices
+
+    def packed_in(self, body: Body) -> dict[str, Any]:
+        """Packed weights that are stacked along the iterations of a body."""
+        return {name: self.packed[name] for name in self.plan.stacked_in(body)}
+
+    def step(self, step: Step) -> None:
+        """Runs one step and keeps its results."""
+        opened = bool(step.bodies) and self.plan.opens(step)
+        results = self._control_flow(step) if opened else self._operation(step)
+        for slot, result in zip(step.results, results, strict=True):
+            if slot is not None:
+                self.values[slot] = result
+
+    def _operation(self, step: Step) -> list[Any]:
+        site = step.site
+        if site is None:
+            operands = [self.read(operand) for operand in step.operands]
+            with compat.equation_context(step.eqn, step.scope):
+                return compat.bind(step.eqn, operands)
+        assignment, slot = self.plan.assignments.get(id(site)), self.plan.slots.get(id(site))
+        operands = [
+            None if slot is not None and position == site.weight_operand else self.read(operand)
+            for position, operand in enumerate(step.operands)
+        ]
+        with compat.equation_context(step.eqn, layer_scope(step.scope, self.plan.names[id(site)])):
+            if assignment is None:
+                return compat.bind(step.eqn, operands)
+            weight = self.packed[slot] if slot is not None else None
+            return [kernels.run(site, assignment.precision, weight, operands)]
+
+    def _control_flow(self, step: Step) -> list[Any]:
+        for expression in self.plan.known_before(step):
+            self.read(expression)  # here, so that it is not computed again in every iteration
+        with compat.equation_context(step.eqn, step.scope):
+            return control_flow.run_step(step, self, self._body)
+
+    def _body(self, body: Body, own: Sequence[Any], slices: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
+        """One run of a body: what it computes is its own, what is around it can be read."""
+        inner = _Machine(self.plan, self.leaves, {**self.packed, **packed}, dict(self.values), dict(self.memo))
+        inner.memo.update({id(body.slices[position]): [value] for position, value in slices.items()})
+        inner.values.update(zip(body.own_slots, own, strict=True))
+        for step in body.steps:
+            inner.step(step)
+        return [inner.read(output) for output in body.outputs]

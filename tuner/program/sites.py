@@ -6,15 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tuner.program.expression import Expression, Leaf, Result, weight_key
+from tuner.program.expression import Expression, sources, weight_key
 from tuner.program.layer import CONV, DOT, EMBEDDING, MATMUL
-from tuner.program.program import Reference, Site
+from tuner.program.steps import Reference, Site
 
 PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
 
 
 def find_site(
-    eqn: Any, scope: Any, operands: tuple[Reference, ...], *, executions: int, reason: str | None
+    eqn: Any, scope: Any, operands: tuple[Reference, ...], *, number: int, executions: int, reason: str | None
 ) -> Site | None:
     """The site that an equation is, or None when it carries no precision.
 
@@ -22,6 +22,7 @@ def find_site(
         eqn: the equation.
         scope: its full name scope.
         operands: where its operands are found.
+        number: how many sites were found before; sets operations without a weight apart.
         executions: how often it runs in one call.
         reason: why nothing here can be assigned (inside a loop, say), else None.
     """
@@ -33,7 +34,7 @@ def find_site(
         return None
     kind, weight_operand, own_reason = found
     weight: Expression | None = None
-    key: tuple[Any, ...] = ("site", id(eqn), scope)
+    key: tuple[Any, ...] = ("site", number)
     if weight_operand is not None:
         weight = operands[weight_operand]  # type: ignore[assignment]  # the recognizer picked an expression
         key = weight_key(weight)  # type: ignore[arg-type]
@@ -44,7 +45,7 @@ Found = tuple[str, int | None, str | None]
 
 
 def _holds_parameters(reference: Reference) -> bool:
-    return isinstance(reference, Leaf) or (isinstance(reference, Result) and bool(reference.sources))
+    return not isinstance(reference, int) and bool(sources(reference))
 
 
 def _is_float(variable: Any) -> bool:

@@ -7,7 +7,7 @@ from tuner import _jax_compat as compat
 from tuner.program.kernels import conv, dot, gather
 from tuner.program.kernels.operands import Packed, hold
 from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
-from tuner.program.program import Site
+from tuner.program.steps import Site
 
 _ROOMS = {MATMUL: dot, DOT: dot, CONV: conv, EMBEDDING: gather}
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed, hold, meet, own_precision, scale_back
-from tuner.program.program import Site
+from tuner.program.steps import Site
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:

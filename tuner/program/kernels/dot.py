@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed, hold, meet, own_precision, scale_back
-from tuner.program.program import Site
+from tuner.program.steps import Site
 
 Axes = tuple[int, ...]
 

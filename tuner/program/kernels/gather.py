@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed
-from tuner.program.program import Site
 from tuner.program.sites import indexed_axes
+from tuner.program.steps import Site
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:

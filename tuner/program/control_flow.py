@@ -1,0 +1,206 @@
+"""Rules for `scan`, `while` and `cond`: how capture enters what they hold, and how a rewrite runs them.
+
+Inside a body, references to what was known outside stay as they are: outer slots are read from around the body, weights
+are expressions there as anywhere. Only what changes per iteration, carries and slices, gets places of its own. Carries and
+branch results keep their dtypes, since every kernel hands its result on in the dtype the operation had.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+
+from tuner import _jax_compat as compat
+from tuner.program.expression import Slice, sources
+from tuner.program.steps import Body, Reference, Step
+
+if TYPE_CHECKING:
+    from tuner.program.flatten import Flattener
+
+
+class BodyRunner(Protocol):
+    """How a rule runs one body of its step, with the rewrite's kernels."""
+
+    def __call__(self, body: Body, own: Sequence[Any], slices: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
+        """The body's outputs.
+
+        Args:
+            body: which one.
+            own: values of the arguments that are the body's own slots, in order.
+            slices: values of `body.slices` by argument position, for those that are needed.
+            packed: this iteration's packed weights by slot name.
+        """
+        ...
+
+
+class Outside(Protocol):
+    """What a rule can ask of the rewrite around its step."""
+
+    def read(self, reference: Reference) -> Any:
+        """The value of an operand."""
+        ...
+
+    def needs(self, piece: Slice) -> bool:
+        """True when the rewritten body still reads this slice itself, not only a packed weight made of it."""
+        ...
+
+    def packed_in(self, body: Body) -> dict[str, Any]:
+        """Packed weights that are stacked along the iterations of a body, by slot name."""
+        ...
+
+
+class Rule(Protocol):
+    """One control-flow primitive."""
+
+    def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        """Flattens what the equation holds."""
+        ...
+
+    def operands_read(self, step: Step) -> tuple[Reference, ...]:
+        """The operands that the rule reads itself; the others reach the bodies as references."""
+        ...
+
+    def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+        """The step's results, its bodies run by `run_body`."""
+        ...
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def register(*primitives: str) -> Callable[[type], type]:
+    """Register a rule class for these primitives."""
+
+    def add(rule: type) -> type:
+        for name in primitives:
+            if name in _RULES:
+                raise ValueError(f"primitive {name!r} already has a control-flow rule")
+            _RULES[name] = rule()
+        return rule
+
+    return add
+
+
+def rule_for(primitive: str) -> Rule | None:
+    """The rule of a primitive, or None."""
+    return _RULES.get(primitive)
+
+
+def operands_read(step: Step) -> tuple[Reference, ...]:
+    """The operands that a control-flow step reads before its bodies run."""
+    return _RULES[step.eqn.primitive.name].operands_read(step)
+
+
+def run_step(step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+    """The results of a control-flow step whose bodies are rewritten."""
+    return _RULES[step.eqn.primitive.name].run(step, outside, run_body)
+
+
+def _enter(
+    flattener: "Flattener",
+    closed: Any,
+    arguments: Sequence[Reference | None],
+    scope: Any,
+    executions: int,
+    stacked: int,
+) -> Body:
+    """A body whose arguments are outer references, or None for slots of its own; the last `stacked` are slices."""
+    jaxpr, consts = compat.open_jaxpr(closed)
+    with flattener.body(executions) as number:
+        slices: dict[int, Slice] = {}
+        own: list[int] = []
+        given: list[Reference] = []
+        first_slice = len(arguments) - stacked
+        for position, (reference, variable) in enumerate(zip(arguments, jaxpr.invars, strict=True)):
+            if (
+                position >= first_slice
+                and reference is not None
+                and not isinstance(reference, int)
+                and sources(reference)
+            ):
+                slices[position] = Slice(reference, number, variable.aval)
+                given.append(slices[position])
+            elif position >= first_slice or reference is None:
+                own.append(flattener.new_slot())
+                given.append(own[-1])
+            else:
+                given.append(reference)
+        outputs = flattener.flatten(jaxpr, consts, given, scope)
+        return Body(number, tuple(given), tuple(own), slices, tuple(flattener.steps), tuple(outputs))
+
+
+@register("scan")
+class _Scan:
+    def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
+        stacks = operands[consts + carries :]
+        arguments = [*operands[:consts], *[None] * carries, *stacks]
+        length = int(eqn.params["length"])
+        return (_enter(flattener, eqn.params["jaxpr"], arguments, scope, length, len(stacks)),)
+
+    def operands_read(self, step: Step) -> tuple[Reference, ...]:
+        consts, carries = step.eqn.params["num_consts"], step.eqn.params["num_carry"]
+        return step.operands[consts : consts + carries]
+
+    def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+        params, (body,) = step.eqn.params, step.bodies
+        consts, carries = params["num_consts"], params["num_carry"]
+        first = [outside.read(operand) for operand in self.operands_read(step)]
+        stacks = {
+            position: outside.read(operand)
+            for position, operand in enumerate(step.operands)
+            if position >= consts + carries and (position not in body.slices or outside.needs(body.slices[position]))
+        }
+
+        def iteration(carry: list[Any], piece: Any) -> tuple[list[Any], list[Any]]:
+            pieces, packed = piece
+            own = [*carry, *(value for position, value in pieces.items() if position not in body.slices)]
+            slices = {position: value for position, value in pieces.items() if position in body.slices}
+            outputs = run_body(body, own, slices, packed)
+            return outputs[:carries], outputs[carries:]
+
+        last, collected = jax.lax.scan(
+            iteration,
+            first,
+            (stacks, outside.packed_in(body)),
+            length=params["length"],
+            reverse=params["reverse"],
+            unroll=params["unroll"],
+        )
+        return [*last, *collected]
+
+
+@register("while")
+class _While:
+    def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        params = eqn.params
+        split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        carries = [None] * (len(operands) - split[1])
+        condition = _enter(flattener, params["cond_jaxpr"], [*operands[: split[0]], *carries], scope, 1, 0)
+        body = _enter(flattener, params["body_jaxpr"], [*operands[split[0] : split[1]], *carries], scope, 1, 0)
+        return condition, body
+
+    def operands_read(self, step: Step) -> tuple[Reference, ...]:
+        return step.operands[step.eqn.params["cond_nconsts"] + step.eqn.params["body_nconsts"] :]
+
+    def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+        condition, body = step.bodies
+        first = [outside.read(operand) for operand in self.operands_read(step)]
+        results: list[Any] = jax.lax.while_loop(
+            lambda carry: run_body(condition, carry, {}, {})[0], lambda carry: run_body(body, carry, {}, {}), first
+        )
+        return results
+
+
+@register("cond")
+class _Cond:
+    def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        return tuple(_enter(flattener, branch, operands[1:], scope, 1, 0) for branch in eqn.params["branches"])
+
+    def operands_read(self, step: Step) -> tuple[Reference, ...]:
+        return step.operands[:1]
+
+    def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+        branches = [lambda body=body: run_body(body, [], {}, {}) for body in step.bodies]
+        results: list[Any] = jax.lax.switch(outside.read(step.operands[0]), branches)
+        return results

@@ -1,0 +1,128 @@
+"""Plan: which of a program's sites a policy runs through a kernel, and what the rewritten function still reads."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tuner.policy import Assignment, Policy
+from tuner.program import control_flow, kernels
+from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources
+from tuner.program.program import Program
+from tuner.program.steps import Body, Reference, Site, Step, last_uses
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """What a policy means for a program.
+
+    Attributes:
+        assignments: identity of a site -> its assignment, for sites that do not stay as written.
+        slots: identity of a site with a packed weight -> name of that weight.
+        names: identity of a site -> its layer's name, for all sites.
+        input_assignments: one per input leaf.
+        needed: the parameter leaves that are read besides the packed weights.
+        read_slices: identities of the slices that are read besides the packed weights.
+        freed: for each step the slots that nothing reads after it.
+    """
+
+    program: Program
+    assignments: Mapping[int, Assignment]
+    slots: Mapping[int, str]
+    names: Mapping[int, str]
+    input_assignments: tuple[Assignment, ...]
+    needed: frozenset[int]
+    read_slices: frozenset[int]
+    freed: tuple[tuple[int, ...], ...]
+
+    def opens(self, step: Step) -> bool:
+        """True when some layer inside a control-flow step does not stay as written."""
+        return any(id(site) in self.assignments for body in step.bodies for s in body.steps for site in s.sites())
+
+    def stacked_in(self, body: Body) -> list[str]:
+        """Names of the packed weights that are stacked along the iterations of a body."""
+        names = {
+            self.slots[id(site)]: None
+            for step in body.steps
+            for site in step.sites()
+            if id(site) in self.slots and site.weight is not None
+            if any(piece.loop == body.number for piece in slices_in(site.weight))
+        }
+        return list(names)
+
+    def known_before(self, step: Step) -> list[Expression]:
+        """What a control-flow step's bodies read that can be computed before it is entered."""
+        bodies = frozenset(_numbers(step))
+        reads = [e for body in step.bodies for e in reads_of(self, body.steps, body.outputs)]
+        return [part for expression in reads for part in parts_outside(expression, bodies)]
+
+
+def plan(program: Program, policy: Policy) -> Plan:
+    """The plan for a policy; the policy must be for this program."""
+    assignments: dict[int, Assignment] = {}
+    slots: dict[int, str] = {}
+    for layer, sites in zip(program.layers, program.sites, strict=True):
+        assignment = policy[layer.name]
+        if assignment.precision.is_original:
+            continue
+        assignments.update((id(site), assignment) for site in sites)
+        slots.update(_name_slots(layer.name, sites))
+    chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
+    draft = Plan(
+        program=program,
+        assignments=assignments,
+        slots=slots,
+        names=program.layer_of_site(),
+        input_assignments=tuple(chosen),
+        needed=frozenset(),
+        read_slices=frozenset(),
+        freed=tuple(last_uses(program.steps, program.outputs)),
+    )
+    reads = list(reads_of(draft, program.steps, program.outputs))
+    pieces = [piece for expression in reads for piece in slices_in(expression)]
+    return replace(
+        draft,
+        needed=frozenset(leaf for expression in reads for leaf in sources(expression)),
+        read_slices=frozenset(map(id, pieces)),
+    )
+
+
+def _name_slots(layer: str, sites: tuple[Site, ...]) -> Iterator[tuple[int, str]]:
+    """(identity of a site, name of its packed weight): one name for all that read the very same packed weight."""
+    packed: list[Site] = []
+    for site in sites:
+        if site.weight_operand is None:
+            continue
+        twin = next((i for i, other in enumerate(packed) if _packs_alike(site, other)), len(packed))
+        if twin == len(packed):
+            packed.append(site)
+        yield id(site), layer if twin == 0 else f"{layer}#{twin}"
+
+
+def _packs_alike(site: Site, other: Site) -> bool:
+    same_weight = site.weight is other.weight or (
+        isinstance(site.weight, Leaf) and isinstance(other.weight, Leaf) and site.weight.index == other.weight.index
+    )
+    return same_weight and kernels.shared_axes(site) == kernels.shared_axes(other)
+
+
+def reads_of(plan: Plan, steps: tuple[Step, ...], outputs: tuple[Reference, ...]) -> Iterator[Expression]:
+    """The expressions that steps read under a plan, packed weights excepted."""
+    for step in steps:
+        yield from _step_reads(plan, step)
+    yield from (output for output in outputs if not isinstance(output, int))
+
+
+def _step_reads(plan: Plan, step: Step) -> Iterator[Expression]:
+    if not plan.opens(step):
+        packed = step.site.weight_operand if step.site is not None and id(step.site) in plan.slots else None
+        yield from (o for i, o in enumerate(step.operands) if i != packed and not isinstance(o, int))
+        return
+    for body in step.bodies:
+        yield from reads_of(plan, body.steps, body.outputs)
+    yield from (o for o in control_flow.operands_read(step) if not isinstance(o, int))
+
+
+def _numbers(step: Step) -> Iterator[int]:
+    for body in step.bodies:
+        yield body.number
+        for inner in body.steps:
+            yield from _numbers(inner)

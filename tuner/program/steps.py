@@ -1,0 +1,86 @@
+"""Steps: a traced function as a flat list of equations to run, and the sites among them that carry precision."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.program.expression import Expression, Slice
+
+# Where a step finds an operand: a slot number for what depends on the inputs, an expression for what does not.
+Reference = int | Expression
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Site:
+    """One operation of a layer."""
+
+    kind: str
+    eqn: Any
+    # Which operand is the weight, or None for a product of two activations.
+    weight_operand: int | None
+    weight: Expression | None
+    # Equal for sites that hold the same weight: they make one layer.
+    key: tuple[Any, ...]
+    scope: Any
+    executions: int
+    reason: str | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Body:
+    """One function held by a control-flow equation, looked into.
+
+    Attributes:
+        number: its own number, from 1.
+        arguments: for each input of the function where its steps read it: a slot of its own, an outer slot, or an
+            expression.
+        own_slots: the arguments that are slots of its own, in order.
+        slices: position of an argument -> the slice that it is, for stacked parameters of a scan.
+    """
+
+    number: int
+    arguments: tuple[Reference, ...]
+    own_slots: tuple[int, ...]
+    slices: dict[int, Slice]
+    steps: tuple["Step", ...]
+    outputs: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """One equation to run."""
+
+    eqn: Any
+    scope: Any
+    operands: tuple[Reference, ...]
+    results: tuple[int | None, ...]  # slots, None for what is thrown away
+    site: Site | None = None
+    # What a control-flow equation holds, when there are layers inside.
+    bodies: tuple[Body, ...] = ()
+
+    def sites(self) -> Iterator[Site]:
+        """The step's own site and those of its bodies, at any depth."""
+        if self.site is not None:
+            yield self.site
+        for body in self.bodies:
+            for step in body.steps:
+                yield from step.sites()
+
+    def reads(self) -> Iterator[Reference]:
+        """What the step reads, its bodies' outer references included."""
+        yield from self.operands
+        for body in self.bodies:
+            yield from body.outputs
+            for step in body.steps:
+                yield from step.reads()
+
+
+def last_uses(steps: Sequence[Step], outputs: Sequence[Reference]) -> list[tuple[int, ...]]:
+    """For each step the slots that nothing reads after it."""
+    kept = {reference for reference in outputs if isinstance(reference, int)}
+    freed: list[tuple[int, ...]] = []
+    for step in reversed(steps):
+        here = {slot for slot in (*step.reads(), *step.results) if isinstance(slot, int)} - kept
+        kept |= here
+        freed.append(tuple(here))
+    return freed[::-1]
