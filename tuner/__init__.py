@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tuner.policy_file import load_policy as load_policy
     from tuner.program import Prepared as Prepared
     from tuner.program import Program as Program
-    from tuner.program import capture as capture
     from tuner.program import make_policy as make_policy
-    from tuner.program import prepare as prepare
     from tuner.program import uniform_policy as uniform_policy
+    from tuner.program.capture import capture as capture
+    from tuner.program.prepare import prepare as prepare
     from tuner.search import search as search
     from tuner.study import Study as Study
     from tuner.study import open_study as open_study
@@ -43,7 +43,10 @@ _ROOMS = {
     "tuner.metrics": ("Metric",),
     "tuner.policy": ("Assignment", "Policy"),
     "tuner.policy_file": ("diff_policies", "load_policy"),
-    "tuner.program": ("Prepared", "Program", "capture", "make_policy", "prepare", "uniform_policy"),
+    "tuner.program": ("Prepared", "Program", "make_policy", "uniform_policy"),
+    # From their own files: mypy takes `tuner.program.capture` for the module of that name.
+    "tuner.program.capture": ("capture",),
+    "tuner.program.prepare": ("prepare",),
     "tuner.search": ("search",),
     "tuner.study": ("Study", "open_study"),
     "tuner.task": ("Task",),
