@@ -156,8 +156,8 @@ class Candidates(Sessions):
             .join(CandidateRow, OutcomeRow.candidate_id == CandidateRow.id)
             .outerjoin(FrontRow, FrontRow.candidate_id == CandidateRow.id)
             .where(OutcomeRow.kind == SEARCH, or_(FrontRow.study_id == study.id, CandidateRow.id == newcomer.id))
-        ).tuples()
-        points = {entry[0].candidate_id: row_to_point(*entry) for entry in entries}
+        )
+        points = {e[0].candidate_id: row_to_point(e[0], e[1], e[2], e[3]) for e in entries}
         kept = {id(point) for point in pareto(points.values(), study.objectives)}
         gone = [candidate for candidate, point in points.items() if id(point) not in kept]
         session.execute(delete(FrontRow).where(FrontRow.candidate_id.in_(gone)))

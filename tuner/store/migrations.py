@@ -65,7 +65,7 @@ def upgrade(engine: Engine, file: Path) -> None:
 def _pending(connection: Connection, file: Path) -> list[Migration] | None:
     if not inspect(connection).has_table(SchemaRow.__tablename__):
         return None
-    seen = connection.execute(select(SchemaRow.name, SchemaRow.tool_version)).tuples().all()
+    seen = connection.execute(select(SchemaRow.name, SchemaRow.tool_version)).all()
     known = {migration.name for migration in MIGRATIONS}
     for name, version in seen:
         if name not in known:

@@ -263,7 +263,7 @@ def _counts(session: Session, study_id: int) -> StudyCounts:
         .where(CandidateRow.study_id == study_id, OutcomeRow.kind == SEARCH)
         .group_by(OutcomeRow.failure_cause)
     )
-    by_cause = dict(session.execute(outcomes).tuples().all())
+    by_cause: dict[str | None, int] = {row[0]: row[1] for row in session.execute(outcomes)}
     mine = CandidateRow.study_id == study_id
     running = select(func.count()).select_from(CandidateRow).where(mine, CandidateRow.finished.is_(None))
     on_front = select(func.count()).select_from(FrontRow).where(FrontRow.study_id == study_id)

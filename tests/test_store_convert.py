@@ -1,0 +1,129 @@
+import dataclasses
+import itertools
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from tests.factories import make_confirmation, make_latency, make_measurement, make_policy, make_study
+from tests.test_policy_json import policies
+from tuner.errors import StoreError
+from tuner.measurement import Confirmation, Costs, Failure, Latency, Measurement, Memory, Quality
+from tuner.store import Owner, Store
+
+OWNER = Owner(host="here", pid=1, started="today")
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+sizes = st.integers(0, 2**62)
+latencies = st.builds(
+    Latency,
+    ratio=numbers,
+    low=numbers,
+    high=numbers,
+    milliseconds=numbers,
+    baseline_spread=numbers,
+    pairs=st.integers(0, 1000),
+)
+qualities = st.builds(
+    Quality,
+    value=numbers,
+    drop=numbers,
+    drop_low=numbers,
+    drop_high=numbers,
+    examples=st.integers(0, 10**6),
+    method=st.sampled_from(["mcnemar", "paired bootstrap"]),
+    fidelity=numbers,
+)
+seconds = st.floats(0, 1e6)
+costs = st.builds(Costs, prepare_s=seconds, trace_s=seconds, compile_s=seconds, quality_s=seconds, latency_s=seconds)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+measurements = st.builds(
+    Measurement,
+    latency=latencies,
+    quality=qualities,
+    memory=st.builds(Memory, total_bytes=sizes, weight_bytes=sizes),
+    costs=costs,
+    effective=st.dictionaries(texts, texts, max_size=3),
+)
+failures = st.builds(Failure, cause=texts, message=texts, layer=st.none() | texts, costs=costs)
+confirmations = st.builds(Confirmation, latency=latencies, quality=qualities)
+
+
+def comparable(outcome):
+    """Equal for equal outcomes, where NaN equals NaN."""
+    if not isinstance(outcome, Measurement):
+        return repr(outcome)
+    return repr(dataclasses.replace(outcome, effective={})), dict(outcome.effective)
+
+
+@pytest.fixture
+def store():
+    with Store.open() as store:
+        yield store
+
+
+names = (f"study {number}" for number in itertools.count())
+
+
+def kept(store, outcome, confirmation=None, policy=None):
+    """The candidate as it comes back out of the file."""
+    study = store.create_study(make_study(next(names)))
+    claimed = store.claim(study.id, key="k", policy=policy, label="a", trial=1, owner=OWNER)
+    store.record(claimed, outcome)
+    if confirmation is not None:
+        store.confirm(claimed, confirmation)
+    return store.find_candidate(study.id, "k")
+
+
+in_one_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@in_one_file
+@given(measurements | failures, st.none() | confirmations | failures)
+def test_outcomes_come_back_as_they_were(store, outcome, confirmation):
+    candidate = kept(store, outcome, confirmation)
+    assert comparable(candidate.outcome) == comparable(outcome)
+    assert comparable(candidate.confirmation) == comparable(confirmation)
+
+
+@in_one_file
+@given(policies())
+def test_policies_come_back_as_they_were_with_the_program_of_their_study(store, policy):
+    read = kept(store, make_measurement(), policy=policy).policy
+    assert read == policy
+    assert read.hash == policy.hash
+    assert read.program == make_study().program
+    assert read.provenance is None
+
+
+def test_numbers_from_numpy_are_numbers(store):
+    latency = dataclasses.replace(make_latency(), ratio=np.float32(0.5), pairs=np.int64(7))
+    outcome = dataclasses.replace(make_measurement(), latency=latency, costs=Costs(compile_s=np.float64(1.5)))
+    read = kept(store, outcome).outcome
+    assert (read.latency.ratio, read.latency.pairs, read.costs.compile_s) == (0.5, 7, 1.5)
+    assert type(read.latency.ratio) is float
+
+
+def test_records_cannot_be_changed(store):
+    candidate = kept(store, make_measurement(effective={"a": "as requested"}), make_confirmation(), make_policy())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        candidate.label = "b"
+    with pytest.raises(TypeError):
+        candidate.outcome.effective["a"] = "b"
+
+
+def test_times_are_kept_in_utc(store):
+    elsewhere = datetime(2025, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
+    study = store.create_study(make_study(created=elsewhere))
+    assert study.created == elsewhere
+    assert store.find_study("digits").created == datetime(2025, 1, 2, 1, tzinfo=UTC)
+
+
+def test_a_policy_that_cannot_be_read_is_named(store):
+    kept(store, make_measurement(), policy=make_policy())
+    with store.writing() as session:
+        session.execute(text("""UPDATE tuner_candidate SET policy = '{"format": 9}'"""))
+    with pytest.raises(StoreError, match=r"candidate 1 in precision\.db is of policy format 9, newer than"):
+        store.candidates(1)
