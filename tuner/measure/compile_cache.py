@@ -39,6 +39,8 @@ def enable_compile_cache() -> None:
     and its layers could not be recognized.
     """
     jax.config.update("jax_compilation_cache_include_metadata_in_key", True)
+    least = min(_setting("jax_persistent_cache_min_compile_time_secs"), _LEAST_COMPILE_S)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
     if _setting("jax_compilation_cache_dir") is not None:
         return
     folder = Path(platformdirs.user_cache_dir("jax-precision-tuner")) / "compiled"
@@ -49,7 +51,6 @@ def enable_compile_cache() -> None:
     if not os.access(folder, os.W_OK):
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_COMPILE_S)
     # JAX decides at its first compilation whether there is a cache; ask it to decide again.
     compilation_cache.reset_cache()
 

@@ -6,6 +6,7 @@ cheap to know first: compile, one batch (finite?), a short timing (slow?), quali
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -155,7 +156,7 @@ class Evaluator:
             latency=baseline_latency(times, reference_ms),
             quality=self._scorer.baseline_quality(),
             memory=measure_memory(self._baseline),
-            costs=_with_times(self._baseline.costs, scored - started, time.perf_counter() - scored),
+            costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
         )
 
     def _compile(self, policy: Policy) -> Executable:
@@ -177,15 +178,15 @@ class Evaluator:
                 return failure_of(error, ERROR, executable.costs)
 
     def _judge(self, executable: Executable, policy: Policy | None) -> Measurement | Failure:
-        costs = executable.costs
         call = executable.timed_call(self._inputs, self._device)
-        failure = self._first_call(executable, call)
-        if failure is not None:
-            return failure
         started = time.perf_counter()
-        give_up: Callable[[Scores, Scores], bool] = self._certainly_loses
-        quality = self._scorer.measure(executable, give_up)
-        costs = _with_times(costs, time.perf_counter() - started, 0.0)
+        failure = self._first_call(executable, call)
+        costs = replace(executable.costs, latency_s=time.perf_counter() - started)
+        if failure is not None:
+            return replace(failure, costs=costs)
+        started = time.perf_counter()
+        quality = self._scorer.measure(executable, self._certainly_loses)
+        costs = replace(costs, quality_s=time.perf_counter() - started)
         if not isinstance(quality, Quality):
             return self._quality_failure(quality, costs)
         effective = self._effective(executable, policy)
@@ -198,29 +199,32 @@ class Evaluator:
             effort=self._effort,
             seed=self._seed,
         )
-        costs = _with_times(costs, costs.quality_s, time.perf_counter() - started)
         return Measurement(
-            latency=latency, quality=quality, memory=memory, costs=costs, effective=MappingProxyType(effective)
+            latency=latency,
+            quality=quality,
+            memory=memory,
+            costs=replace(costs, latency_s=costs.latency_s + time.perf_counter() - started),
+            effective=MappingProxyType(effective),
         )
 
     def _first_call(self, executable: Executable, call: Callable[[], Any]) -> Failure | None:
         """What one batch shows: late, non-finite or slow."""
-        costs = executable.costs
-        if costs.compile_s > self._deadline_s:
-            return Failure(cause=DEADLINE, message=self._late("compiling", costs.compile_s), costs=costs)
+        compile_s = executable.costs.compile_s
+        if compile_s > self._deadline_s:
+            return Failure(cause=DEADLINE, message=self._late("compiling", compile_s))
         started = time.perf_counter()
         outputs = call()
         warm_up_s = time.perf_counter() - started
         if warm_up_s > self._deadline_s:
-            return Failure(cause=DEADLINE, message=self._late("one call", warm_up_s), costs=costs)
+            return Failure(cause=DEADLINE, message=self._late("one call", warm_up_s))
         non_finite = self._scorer.non_finite(outputs)
         if non_finite is not None:
-            return Failure(cause=NON_FINITE, message=non_finite.message, costs=costs)
+            return Failure(cause=NON_FINITE, message=non_finite.message)
         ratio = self._quick_ratio(call, warm_up_s)
-        if ratio is not None:
-            message = f"one call takes {ratio:.1f} times the baseline's; more than {self._slow:g} times is not measured further"
-            return Failure(cause=SLOW, message=message, costs=costs)
-        return None
+        if ratio is None:
+            return None
+        limit = f"more than {self._slow:g} times is not measured further"
+        return Failure(cause=SLOW, message=f"one call takes {ratio:.1f} times the baseline's; {limit}")
 
     def _quick_ratio(self, call: Callable[[], Any], warm_up_s: float) -> float | None:
         """How many times slower than the baseline a candidate is when that is beyond the cut, else None."""
@@ -267,14 +271,3 @@ class Evaluator:
 
     def _late(self, what: str, seconds: float) -> str:
         return f"{what} took {seconds:.1f} s, the deadline is {self._deadline_s:g} s"
-
-
-def _with_times(costs: Costs, quality_s: float, latency_s: float) -> Costs:
-    return Costs(
-        prepare_s=costs.prepare_s,
-        trace_s=costs.trace_s,
-        compile_s=costs.compile_s,
-        quality_s=quality_s,
-        latency_s=latency_s,
-        compile_cache=costs.compile_cache,
-    )
