@@ -42,7 +42,7 @@ def _row(record: "StudyRecord") -> Row:
     cells = (
         record.name,
         record.task_reference or numbers.MISSING,
-        str(counts.measured + counts.pruned + counts.failed),
+        str(counts.trials),
         str(counts.on_front),
         str(counts.failed),
         record.max_drop,
@@ -73,6 +73,7 @@ def _study(record: "StudyRecord") -> dict[str, Any]:
         "created": record.created.isoformat(),
         "tool_version": record.tool_version,
         "device": dict(record.device),
+        "trials": counts.trials,
         "measured": counts.measured,
         "pruned": counts.pruned,
         "failed": counts.failed,

@@ -21,11 +21,18 @@ class StudyCounts:
     failed: int = 0
     running: int = 0  # claimed, without an outcome
     on_front: int = 0
+    # Of all these, hand-made reference points: they are candidates, but no trials.
+    references: int = 0
 
     @property
     def total(self) -> int:
         """All candidates."""
         return self.measured + self.pruned + self.failed + self.running
+
+    @property
+    def trials(self) -> int:
+        """Candidates that a search proposed."""
+        return self.total - self.references
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -267,6 +267,7 @@ def _counts(session: Session, study_id: int) -> StudyCounts:
     mine = CandidateRow.study_id == study_id
     running = select(func.count()).select_from(CandidateRow).where(mine, CandidateRow.finished.is_(None))
     on_front = select(func.count()).select_from(FrontRow).where(FrontRow.study_id == study_id)
+    references = select(func.count()).select_from(CandidateRow).where(mine, CandidateRow.policy.is_(None))
     pruned = sum(by_cause.get(cause, 0) for cause in (SLOW, LOSER))
     measured = by_cause.get(None, 0)
     return StudyCounts(
@@ -275,6 +276,7 @@ def _counts(session: Session, study_id: int) -> StudyCounts:
         failed=sum(by_cause.values()) - measured - pruned,
         running=session.scalars(running).one(),
         on_front=session.scalars(on_front).one(),
+        references=session.scalars(references).one(),
     )
 
 
