@@ -7,13 +7,14 @@ import pytest
 from search_spaces import Precision
 from tuner.measure.effective import effective_inputs, effective_precisions
 from tuner.measure.executable import compile_policy
+from tuner.measure.hlo import parse_hlo
 from tuner.program import capture, uniform_policy
 
 ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on the CPU")
 
 
 def verdicts(text, requested, kind="matmul"):
-    return effective_precisions(text, {name: (kind, Precision.parse(p)) for name, p in requested.items()})
+    return effective_precisions(parse_hlo(text), {name: (kind, Precision.parse(p)) for name, p in requested.items()})
 
 
 def one_dot(left, right, result):
@@ -195,7 +196,8 @@ def compiled_verdicts(rows, precision):
     program = capture(apply, params, inputs)
     policy = uniform_policy(program, Precision.parse(precision))
     executable = compile_policy(apply, params, program, policy, inputs, jax.devices()[0])
-    return verdicts(executable.hlo, dict.fromkeys(("fc1", "fc2"), precision))
+    requested = dict.fromkeys(("fc1", "fc2"), ("matmul", Precision.parse(precision)))
+    return effective_precisions(executable.module, requested)
 
 
 @ON_CPU

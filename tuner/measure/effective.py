@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from search_spaces import Precision
-from tuner.measure.hlo import Computation, Instruction, Module, parse_hlo
+from tuner.measure.hlo import Computation, Instruction, Module
 from tuner.program import layer_of_op_name
 from tuner.program.layer import EMBEDDING
 
@@ -54,18 +54,17 @@ class Ran:
 
 
 def effective_precisions(
-    hlo: str,
+    module: Module,
     requested: Mapping[str, tuple[str, Precision]],
     layer_of: LayerOf = layer_of_op_name,
 ) -> dict[str, str]:
     """Per layer "as requested", "different: <what ran>" or "unknown".
 
     Args:
-        hlo: text of the optimized module.
+        module: the optimized program.
         requested: layer name -> (layer kind, precision) of every layer that is not `original`; no input layers.
         layer_of: the layer that a metadata op name carries.
     """
-    module = parse_hlo(hlo)
     products, look_ups = _find(module, layer_of)
     verdicts = {}
     for name, (kind, precision) in requested.items():

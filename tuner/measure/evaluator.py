@@ -266,7 +266,7 @@ class Evaluator:
         }
         found = effective_inputs(inputs, given)
         if others:
-            found |= effective_precisions(executable.hlo, others)
+            found |= effective_precisions(executable.module, others)
         return {name: found[name] for name in assigned}
 
     def _late(self, what: str, seconds: float) -> str:

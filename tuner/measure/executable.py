@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tuner.measure.compile_cache import stable_locations, watch_compile_cache
+from tuner.measure.hlo import Module, parse_hlo
 from tuner.measurement import Costs
 from tuner.policy import Policy
 from tuner.program import Program, prepare
@@ -38,9 +39,9 @@ class Executable:
     input_specs: tuple[PyTree, ...]
 
     @cached_property
-    def hlo(self) -> str:
-        """Text of the optimized program."""
-        return self.compiled.as_text() or ""
+    def module(self) -> Module:
+        """The optimized program."""
+        return parse_hlo(self.compiled.as_text() or "")
 
     def __call__(self, inputs: tuple[PyTree, ...]) -> PyTree:
         """The outputs for one batch of the task's inputs."""

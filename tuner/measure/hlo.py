@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{")
+# The common instruction: an array result, operands without parentheses. Everything else is taken apart step by step.
+_PLAIN = re.compile(r"\s+(ROOT )?%([\w.\-]+) = ([a-z]\w*)\[\S* ([a-z][\w\-]*)\(([^()]*)\)(.*)")
 _START = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
 _DTYPE = re.compile(r"\(*([a-z]\w*)\[")
@@ -20,7 +22,7 @@ _CALLED = re.compile(
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Instruction:
     """One line of HLO; `dtype` is that of the result, or of its first element for a tuple."""
 
@@ -91,6 +93,10 @@ def parse_hlo(text: str) -> Module:
 
 
 def _parse_instruction(line: str) -> Instruction | None:
+    plain = _PLAIN.match(line)
+    if plain is not None:
+        root, name, dtype, opcode, inside, attributes = plain.groups()
+        return _instruction(name, root, dtype, opcode, inside, attributes)
     start = _START.match(line)
     if start is None:
         return None
@@ -101,19 +107,28 @@ def _parse_instruction(line: str) -> Instruction | None:
         return None
     operands_end = _closing(line, opcode.end() - 1)
     inside, attributes = line[opcode.end() : operands_end], line[operands_end + 1 :]
-    op_name, target = _OP_NAME.search(attributes), _TARGET.search(attributes)
-    is_parameter = opcode[1] == "parameter"
+    return _instruction(start[2], start[1], dtype[1] if dtype else "", opcode[1], inside, attributes)
+
+
+def _instruction(name: str, root: str | None, dtype: str, opcode: str, inside: str, attributes: str) -> Instruction:
+    op_name = _OP_NAME.search(attributes) if "op_name=" in attributes else None
+    target = _TARGET.search(attributes) if opcode == "custom-call" else None
+    is_parameter = opcode == "parameter"
     return Instruction(
-        name=start[2],
-        opcode=opcode[1],
-        dtype=dtype[1] if dtype else "",
-        operands=() if is_parameter or opcode[1] == "constant" else tuple(_NAME.findall(inside)),
-        op_name=re.sub(r"\\(.)", r"\1", op_name[1]) if op_name else None,
-        calls=_called(attributes),
+        name=name,
+        opcode=opcode,
+        dtype=dtype,
+        operands=() if is_parameter or opcode == "constant" else tuple(_NAME.findall(inside)),
+        op_name=_unescape(op_name[1]) if op_name else None,
+        calls=_called(attributes) if "=%" in attributes or "computations=" in attributes else (),
         target=target[1] if target else None,
-        is_root=start[1] is not None,
+        is_root=root is not None,
         parameter=int(inside) if is_parameter and inside.isdigit() else None,
     )
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text) if "\\" in text else text
 
 
 def _called(attributes: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import jax
 
 from tuner.measure.executable import Executable, tree_bytes
-from tuner.measure.hlo import parse_hlo
 from tuner.measurement import Memory
 
 
@@ -24,7 +23,7 @@ def measure_memory(executable: Executable) -> Memory:
 
 def _bytes_of_kept_inputs(executable: Executable) -> int:
     """Bytes of those inputs that the compiled program still has as arguments, known by their names."""
-    module = parse_hlo(executable.hlo)
+    module = executable.module
     entry = module.computations.get(module.entry or "")
     kept = {i.op_name for i in entry.instructions.values() if i.parameter is not None} if entry else set()
     paths = jax.tree_util.tree_flatten_with_path(executable.input_specs)[0]

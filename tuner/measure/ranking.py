@@ -13,7 +13,7 @@ from tuner.measure.device import device_lock
 from tuner.measure.executable import commit
 from tuner.program import Program, kernels, supports
 from tuner.program.layer import CONV, DOT, MATMUL, Layer
-from tuner.program.program import Site
+from tuner.program.steps import Site
 
 _BUDGET_S = 1.5
 _SLICE_S = 0.05
