@@ -215,21 +215,33 @@ def test_a_slow_candidate_is_not_scored():
     assert (outcome.costs.quality_s, outcome.pruned) == (0.0, True)
 
 
-def test_where_memory_counts_a_slow_candidate_gets_more_room(evaluated):
+@pytest.fixture
+def times(monkeypatch, evaluated):
+    """Sets what the candidate and the baseline are timed at; the baseline was 1 ms when the evaluator began."""
     evaluator, _ = evaluated
-    ten_times = 10 * evaluator._baseline_s
-    assert evaluator._quick_ratio(lambda: time.sleep(0.5 * ten_times), 0.0) is None
-    assert evaluator._quick_ratio(lambda: time.sleep(20 * ten_times), 0.0) > 10
+    monkeypatch.setattr(evaluator, "_baseline_s", 0.001)
+
+    def set_times(*, best_of_two, candidate, baseline=0.001):
+        best = lambda run, seconds: baseline if run is evaluator._baseline_call else candidate
+        monkeypatch.setattr("tuner.measure.evaluator.quick", lambda run: best_of_two)
+        monkeypatch.setattr("tuner.measure.evaluator.best_within", best)
+        return evaluator._quick_ratio(lambda: None, 0.0)
+
+    return set_times
 
 
-def test_the_baseline_is_timed_again_before_a_candidate_is_called_slow(evaluated):
+def test_where_memory_counts_a_slow_candidate_gets_more_room(times):
+    assert times(best_of_two=0.009, candidate=0.009) is None
+    assert times(best_of_two=0.012, candidate=0.012) == pytest.approx(12)
+
+
+def test_the_baseline_is_timed_again_before_a_candidate_is_called_slow(times):
     """The machine may have slowed down for both since the baseline was timed."""
-    evaluator, _ = evaluated
-    remembered, evaluator._baseline_s = evaluator._baseline_s, 1e-9
-    try:
-        assert evaluator._quick_ratio(evaluator._baseline_call, 0.0) is None
-    finally:
-        evaluator._baseline_s = remembered
+    assert times(best_of_two=0.012, candidate=0.012, baseline=0.002) is None
+
+
+def test_two_interrupted_calls_do_not_make_a_candidate_slow(times):
+    assert times(best_of_two=0.040, candidate=0.002) is None
 
 
 def test_a_call_that_takes_seconds_is_not_called_twice_more(evaluated):

@@ -7,6 +7,7 @@ import pytest
 from tuner.measure.latency import (
     Effort,
     baseline_latency,
+    best_within,
     compare,
     median_interval,
     order_of_round,
@@ -172,6 +173,12 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says():
 def test_quick_is_the_better_of_two():
     machine = Machine()
     assert quick(machine.replay("A", [0.3, 0.2]), clock=machine.clock) == pytest.approx(0.2)
+
+
+def test_best_within_takes_the_time_it_is_given():
+    machine = Machine()
+    assert best_within(machine.replay("A", [0.3, 0.2, 0.4, 0.1]), 0.8, clock=machine.clock) == pytest.approx(0.2)
+    assert best_within(machine.program("B", 5.0), 0.1, clock=machine.clock) == 5.0
 
 
 def test_time_alone_takes_at_least_the_asked_number_of_samples():

@@ -127,6 +127,15 @@ def quick(run: Run, *, clock: Clock = time.perf_counter) -> float:
     return min(_sample(run, 1, clock) for _ in range(2))
 
 
+def best_within(run: Run, seconds: float, *, clock: Clock = time.perf_counter) -> float:
+    """Seconds of the best call in that time; at least one."""
+    started = clock()
+    best = _sample(run, 1, clock)
+    while clock() - started < seconds:
+        best = min(best, _sample(run, 1, clock))
+    return best
+
+
 def median_interval(ratios: Times, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float, float]:
     """Median with its bootstrap percentile 95 % interval: (median, low, high)."""
     median = float(np.median(ratios))

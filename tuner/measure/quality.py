@@ -1,12 +1,10 @@
 """Quality: a split scored example by example, paired with the baseline's scores on the same examples."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +12,7 @@ from tuner.data import Split
 from tuner.errors import InputError
 from tuner.measure.executable import commit
 from tuner.measure.intervals import BOOTSTRAP, MCNEMAR, Scores, certain_drop, drop_interval
+from tuner.measure.outputs import RelativeError, count_non_finite, floating, widen
 from tuner.measurement import Quality
 from tuner.metrics import Metric
 
@@ -75,9 +74,7 @@ class Scorer:
         self._metric = metric
         self._device = device
         self._seed = seed
-        self._score = jax.jit(
-            lambda outputs, labels: (metric.score(_widen(outputs), labels), _count_non_finite(outputs))
-        )
+        self._score = jax.jit(lambda outputs, labels: (metric.score(widen(outputs), labels), count_non_finite(outputs)))
         self._resident: list[Batch] | None = None
         if _split_bytes(split) <= _RESIDENT_BYTES:
             self._resident = list(self._send())
@@ -112,7 +109,7 @@ class Scorer:
         """What is not finite in a candidate's outputs of the first batch although it is in the baseline's, or None."""
         bad, total = 0, 0
         mask = self.first_batch.mask
-        for leaf, reference in zip(_floating(outputs, mask), self._kept[0], strict=True):
+        for leaf, reference in zip(floating(outputs, mask), self._kept[0], strict=True):
             comparable = np.isfinite(reference)
             bad += int((~np.isfinite(leaf) & comparable).sum())
             total += int(comparable.sum())
@@ -130,7 +127,7 @@ class Scorer:
             give_up: looked at after 256 examples, whenever they have doubled, and at the end.
         """
         scores: list[Scores] = []
-        error, look_at, seen = _RelativeError(), _FIRST_LOOK, 0
+        error, look_at, seen = RelativeError(), _FIRST_LOOK, 0
         for number, (batch_scores, non_finite) in enumerate(self._scored(run, error)):
             if non_finite > self._non_finite[number]:
                 return NonFinite(
@@ -183,7 +180,7 @@ class Scorer:
         for batch in self.batches():
             outputs = run(batch.inputs)
             if not self._kept or kept_bytes < _KEPT_BYTES:
-                self._kept.append(_floating(outputs, batch.mask))
+                self._kept.append(floating(outputs, batch.mask))
                 kept_bytes += sum(leaf.nbytes for leaf in self._kept[-1])
             batch_scores, non_finite = self._score(outputs, batch.labels)
             scores.append(self._per_example(batch_scores, batch.mask))
@@ -197,14 +194,14 @@ class Scorer:
             )
         return together
 
-    def _scored(self, run: Run, error: "_RelativeError") -> Iterator[tuple[Scores, int]]:
+    def _scored(self, run: Run, error: "RelativeError") -> Iterator[tuple[Scores, int]]:
         """Scores and number of non-finite outputs batch by batch, one batch behind what runs on the device."""
         pending: tuple[Any, Any, NDArray[np.bool_]] | None = None
         for number, batch in enumerate(self.batches()):
             outputs = run(batch.inputs)
             scores, non_finite = self._score(outputs, batch.labels)
             if number < len(self._kept):
-                error.add(_floating(outputs, batch.mask), self._kept[number])
+                error.add(floating(outputs, batch.mask), self._kept[number])
             if pending is not None:
                 yield self._per_example(pending[0], pending[2]), int(pending[1])
             pending = scores, non_finite, batch.mask
@@ -224,57 +221,6 @@ class Scorer:
         for inputs, labels, mask in self._split.batches(self._batch_size):
             inputs, labels = commit((inputs, labels), self._device)
             yield Batch(inputs=inputs, labels=labels, mask=mask)
-
-
-class _RelativeError:
-    """||outputs - baseline outputs|| / ||baseline outputs|| over everything added, where the baseline is finite."""
-
-    def __init__(self) -> None:
-        self._difference = 0.0
-        self._reference = 0.0
-
-    def add(self, outputs: list[NDArray[Any]], reference: list[NDArray[Any]]) -> None:
-        for mine, theirs in zip(outputs, reference, strict=True):
-            finite = np.isfinite(theirs)
-            exact = np.where(finite, theirs, 0).astype(np.result_type(theirs.dtype, np.float64))
-            self._difference += float(np.square(np.abs(np.where(finite, mine, 0) - exact)).sum())
-            self._reference += float(np.square(np.abs(exact)).sum())
-
-    @property
-    def value(self) -> float:
-        if self._reference == 0:
-            return 0.0 if self._difference == 0 else math.inf
-        return math.sqrt(self._difference / self._reference)
-
-
-def _widen(outputs: PyTree) -> PyTree:
-    """Floats narrower than float32 in float32, so that no metric adds up in them."""
-
-    def widen(leaf: Any) -> Any:
-        narrow = jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < 4
-        return leaf.astype(jnp.float32) if narrow else leaf
-
-    return jax.tree_util.tree_map(widen, outputs)
-
-
-def _count_non_finite(outputs: PyTree) -> Any:
-    leaves = [leaf for leaf in jax.tree_util.tree_leaves(outputs) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    counts = [jnp.sum(~jnp.isfinite(leaf), dtype=jnp.int32) for leaf in leaves]
-    return sum(counts, start=jnp.zeros((), jnp.int32))
-
-
-def _floating(outputs: PyTree, mask: NDArray[np.bool_]) -> list[NDArray[Any]]:
-    """Floating output leaves (all, where none is floating) as numpy arrays in at least float32, without padding."""
-    leaves = [leaf for leaf in jax.tree_util.tree_leaves(outputs) if jnp.issubdtype(leaf.dtype, jnp.number)]
-    floating = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    kept = []
-    for leaf in floating or leaves:
-        array = np.asarray(leaf)
-        if array.dtype.itemsize < 4:
-            array = array.astype(np.float32)
-        padded = array.ndim > 0 and len(array) == len(mask) and not mask.all()
-        kept.append(array[mask] if padded else array)
-    return kept
 
 
 def _split_bytes(split: Split) -> int:
