@@ -38,6 +38,16 @@ def test_a_closed_store_leaves_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["precision.db"]
 
 
+def test_a_look_leaves_no_other_files_and_changes_nothing(tmp_path):
+    with Store.open() as store:
+        store.create_study(make_study())
+    before = (tmp_path / "precision.db").read_bytes()
+    with Store.open(read_only=True) as store:
+        assert len(store.studies()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["precision.db"]
+    assert (tmp_path / "precision.db").read_bytes() == before
+
+
 def test_a_study_comes_back_as_it_was(store):
     study = make_study()
     made = store.create_study(study)

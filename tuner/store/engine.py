@@ -69,7 +69,8 @@ def reading_engine(file: Path, timeout_s: float) -> Engine:
 
     def connect() -> sqlite3.Connection:
         try:
-            return _open_to_read(f"{file.resolve().as_uri()}?mode=ro", timeout_s)
+            # Not mode=ro: the last to close such a connection leaves SQLite's journal files behind.
+            return _open_to_read(f"{file.resolve().as_uri()}?mode=rw", timeout_s)
         except sqlite3.OperationalError:
             # In a folder without write permission SQLite cannot make its lock files. Nobody can write there, so unless
             # a journal with unsaved pages lies there it is safe to read without locks.
@@ -128,6 +129,7 @@ def translated(file: Path) -> Iterator[None]:
 def _open_to_read(uri: str, timeout_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     try:
+        connection.execute("PRAGMA query_only=ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opening is lazy: fail here or never
     except sqlite3.Error:
         connection.close()
