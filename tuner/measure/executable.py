@@ -118,7 +118,8 @@ def _compile(
     def program(packed: PyTree, *inputs: PyTree) -> PyTree:
         return function(packed, *inputs)
 
-    given = commit(cast_inputs(*inputs), device)
+    began = time.perf_counter()
+    given = jax.block_until_ready(commit(cast_inputs(*inputs), device))
     started = time.perf_counter()
     with stable_locations():
         lowered = jax.jit(program).lower(weights, *given)
@@ -132,7 +133,10 @@ def _compile(
         weight_bytes=tree_bytes(weights) if weight_bytes is None else weight_bytes,
         cast_inputs=cast_inputs,
         costs=Costs(
-            prepare_s=prepare_s, trace_s=traced - started, compile_s=compiled_at - traced, compile_cache=cache.value
+            prepare_s=prepare_s + started - began,
+            trace_s=traced - started,
+            compile_s=compiled_at - traced,
+            compile_cache=cache.value,
         ),
         input_specs=jax.tree_util.tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given),
     )
