@@ -29,8 +29,8 @@ SPACE = """
 kinds = ["matmul"]
 precisions = ["f32/f32/f32", "bf16/bf16/f32", "i8/i8/i32"]
 """
-SPEED = {"original": 1.0, "f32": 0.9, "bf16": 0.5, "i8": 0.3}
-LOSS = {"original": 0.0, "f32": 0.0, "bf16": 0.001, "i8": 0.004}
+SPEED = {"original": 1.0, "f32": 0.9, "bf16": 0.5, "f16": 1.1, "i8": 0.3}
+LOSS = {"original": 0.0, "f32": 0.0, "bf16": 0.001, "f16": 0.001, "i8": 0.004}
 
 
 def make_program(layers: int = 3) -> Program:

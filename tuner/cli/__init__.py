@@ -29,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             tuner.invoke(context)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
+        return 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:

@@ -46,18 +46,11 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("jax-precision-tuner")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(f"tuner {_version()}")
+        from tuner import __version__
+
+        click.echo(f"tuner {__version__}")
         context.exit()
 
 

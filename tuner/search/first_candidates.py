@@ -41,12 +41,29 @@ def first_candidates(
     """
     found = [FirstCandidate(BASELINE, space.expand({}))]
     if start is not None:
-        found.append(FirstCandidate("start", _proposal_of(start, space)))
+        found.append(FirstCandidate("start", start_proposal(start, space)))
     same = _same_formats(layers, space)
     found.append(FirstCandidate(label_of(space, same), same))
     ranked = rank_by_speed(_uniform_precisions(layers, space))
     found.extend(FirstCandidate(str(precision), uniform(space, precision)) for precision in ranked)
     return _without_duplicates(found, space)
+
+
+def start_proposal(policy: Policy, space: ChoiceSpace) -> Proposal:
+    """The proposal that a policy to start from makes.
+
+    Raises:
+        InputError: it gives a layer what the space does not allow.
+    """
+    proposal = {name: str(precision) for name, precision in policy.precisions.items()}
+    for name in space.choices:
+        allowed = space.distributions[name].choices
+        if proposal.get(name) not in allowed:
+            raise InputError(
+                f"the policy to start from gives layer {name!r} {proposal.get(name)}, which this search space does not "
+                f"allow ({', '.join(map(str, allowed))}); widen the space with --space or leave --start out"
+            )
+    return proposal
 
 
 def label_of(space: ChoiceSpace, proposal: Mapping[str, str]) -> str:
@@ -105,18 +122,6 @@ def _uniform_precisions(layers: Sequence[Layer], space: ChoiceSpace) -> list[Pre
     names = [layer.name for layer in layers if layer.kind != INPUT]
     found = {precision: None for name in names for precision in space.choices[name] if not precision.is_original}
     return list(found)
-
-
-def _proposal_of(policy: Policy, space: ChoiceSpace) -> Proposal:
-    proposal = {name: str(precision) for name, precision in policy.precisions.items()}
-    for name in space.choices:
-        allowed = space.distributions[name].choices
-        if proposal.get(name) not in allowed:
-            raise InputError(
-                f"the policy to start from gives layer {name!r} {proposal.get(name)}, which this search space does not "
-                f"allow ({', '.join(map(str, allowed))}); widen the space with --space or leave --start out"
-            )
-    return proposal
 
 
 def _without_duplicates(candidates: Sequence[FirstCandidate], space: ChoiceSpace) -> list[FirstCandidate]:

@@ -10,10 +10,12 @@ from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.measure import Evaluator
 from tuner.policy import Policy
+from tuner.policy_file import check_fits
 from tuner.program import Program
 from tuner.search.begin import Beginning, begin
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
+from tuner.search.first_candidates import start_proposal
 from tuner.search.interrupts import Interrupts
 from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import quiet_optuna
@@ -86,7 +88,11 @@ def run_search(task: Task, settings: Settings, progress: bool | Callable[[Progre
     check_task(task)
     program = capture_task(task)
     wanted = resolve_space(settings.space if settings.space is not None else settings.recommended_space, program)
-    _check_affordable(settings, ChoiceSpace.from_resolution(wanted.resolution))
+    space = ChoiceSpace.from_resolution(wanted.resolution)
+    _check_affordable(settings, space)
+    if settings.start is not None:
+        check_fits(settings.start, program.signature, "the policy to start from")
+        start_proposal(settings.start, space)
     with Store.open(settings.storage) as store, quiet_optuna(), closing(make_progress(progress)) as display:
         begun = begin(store, settings, task, program, wanted)
         if begun.resumed and is_complete(store, begun.record, settings.trials):

@@ -1,0 +1,230 @@
+"""`tuner search`, `layers` and `verify` with everything real but the measuring."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.factories import make_confirmation
+from tests.search_bench import FakeEvaluator
+from tests.test_cli_errors import complains
+from tuner import measure
+from tuner.cli import main
+from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
+from tuner.search import loop, runner
+from tuner.study import open_study
+
+TASK = """
+import jax.numpy as jnp
+import numpy as np
+import tuner
+
+trials = 5
+max_drop = "2%"
+
+def apply(params, inputs):
+    return jnp.tanh(inputs @ params["first"]["kernel"]) @ params["second"]["kernel"]
+
+def task():
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((64, 4), dtype=np.float32)
+    params = {"first": {"kernel": np.eye(4, 8, dtype=np.float32)}, "second": {"kernel": np.eye(8, 3, dtype=np.float32)}}
+    return tuner.Task(name="tiny", apply=apply, params=params, inputs=inputs, labels=np.arange(64) % 3, batch_size=16)
+
+def without_settings():
+    return task()
+"""
+
+
+class Fake(FakeEvaluator):
+    made: list["Fake"] = []  # noqa: RUF012  # every one of the test
+    behavior = staticmethod(lambda count: None)
+    confirmation: Confirmation | Failure | None = None
+
+    def __init__(self, task, program, **settings):
+        super().__init__(type(self).behavior)
+        self.settings = settings
+        Fake.made.append(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def confirm(self, policies):
+        usual = super().confirm(policies)
+        return usual if self.confirmation is None else [self.confirmation] * len(usual)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    Path("tiny.py").write_text(TASK)
+    monkeypatch.setattr(Fake, "made", [])
+    monkeypatch.setattr(runner, "Evaluator", Fake)
+    monkeypatch.setattr(measure, "Evaluator", Fake)
+    monkeypatch.setattr(loop, "rank_by_speed", lambda program, precisions: list(precisions))
+
+
+def run(capsys, *argv: str, code: int = 0) -> tuple[str, str]:
+    assert main(list(argv)) == code
+    return capsys.readouterr()
+
+
+def test_search_then_export_then_prepare(capsys):
+    out, err = run(capsys, "search", "tiny.py", "--trials", "8")
+    assert out.splitlines()[0].split()[:2] == ["trial", "label"]
+    assert "8/8 trials" in err
+    assert "Next: tuner export tiny -o policy.json\n" in err
+    run(capsys, "export", "tiny", "-o", "policy.json")
+    import tiny  # the working directory is importable
+
+    task = tiny.task()
+    model = tuner.prepare(task.apply, task.params, tuner.load_policy("policy.json"))
+    inputs, _, _ = next(task.holdout.batches(16))
+    assert model(model.params, *inputs).shape == (16, 3)
+
+
+def test_the_module_recommends_trials_and_drop(capsys):
+    run(capsys, "search", "tiny.py", "-q")
+    study = open_study("tiny")
+    assert len(study.trials()) == 5
+    assert study.record.max_drop == "2%"
+    assert study.record.task_reference.endswith("tiny.py:task")
+
+
+def test_the_user_decides_over_the_module(capsys):
+    run(
+        capsys,
+        "search",
+        "tiny.py",
+        "--trials",
+        "3",
+        "--max-drop",
+        "1%rel",
+        "--study",
+        "mine",
+        "--batch-size",
+        "8",
+        "-q",
+    )
+    record = open_study("mine").record
+    assert (record.counts.trials, record.max_drop, record.batch_size) == (3, "1%rel", 8)
+
+
+def test_quiet_search_says_nothing_but_its_result(capsys):
+    out, err = run(capsys, "search", "tiny.py", "--trials", "3", "-q")
+    assert "baseline" in out
+    assert err == ""
+
+
+def test_the_same_command_resumes_and_then_has_nothing_to_do(capsys):
+    run(capsys, "search", "tiny.py", "--trials", "4")
+    assert "Resuming study 'tiny'." in run(capsys, "search", "tiny.py", "--trials", "6")[1]
+    assert len(Fake.made) == 2
+    reference = open_study("tiny").record.baseline.latency.milliseconds
+    assert [fake.settings["reference_ms"] for fake in Fake.made] == [None, reference]
+    assert "Study 'tiny' is complete" in run(capsys, "search", "tiny.py", "--trials", "6")[1]
+    assert len(Fake.made) == 2
+
+
+def test_control_c_is_130_and_says_how_to_go_on(capsys, monkeypatch):
+    def press(count: int) -> None:
+        if count == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Fake, "behavior", staticmethod(press))
+    err = run(capsys, "search", "tiny.py", "--trials", "6", code=130)[1]
+    assert "The same command goes on from here." in err
+    monkeypatch.setattr(Fake, "behavior", staticmethod(lambda count: None))
+    run(capsys, "search", "tiny.py", "--trials", "6")
+    assert len(open_study("tiny").trials()) == 6
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--objectives", "latency"], "begun with --objectives latency,quality,memory and cannot go on with latency"),
+        (["--max-drop", "3%"], "begun with --max-drop 2% and cannot go on with 3%"),
+        (["--space", "floats"], "begun with --space another one and cannot go on with floats"),
+    ],
+)
+def test_a_study_cannot_change_on_its_way(option, words, capsys):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q")
+    sentence = complains(capsys, "search", "tiny.py", "--trials", "4", *option)
+    assert words in sentence
+    assert "--study NAME" in sentence
+
+
+def test_another_batch_size_is_another_study(capsys):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q")
+    sentence = complains(capsys, "search", "tiny.py", "--trials", "4", "--batch-size", "8")
+    assert "study 'tiny' in precision.db was made with" in sentence
+
+
+def test_a_front_of_the_baseline_alone_says_so(capsys):
+    out, err = run(capsys, "search", "tiny.py", "--trials", "1")
+    assert "baseline" in out
+    assert "Nothing measured is faster than the baseline inside the allowed drop of 2%." in err
+
+
+def test_layers_lists_names_and_choices(capsys):
+    out, err = run(capsys, "layers", "tiny.py")
+    assert [line.split()[0] for line in out.splitlines()] == ["layer", "input", "first", "second"]
+    assert err == "Next: tuner search tiny.py\n"
+    form = json.loads(run(capsys, "layers", "tiny.py", "--space", "floats", "--json")[0])
+    assert form["layers"][1]["name"] == "first"
+    assert form["layers"][1]["precisions"][0] == "original"
+
+
+def exported(capsys) -> None:
+    run(capsys, "search", "tiny.py", "--trials", "8", "-q")
+    run(capsys, "export", "tiny", "--knee", "-o", "policy.json", "-q")
+
+
+def test_verify_holds_where_it_was_made(capsys):
+    exported(capsys)
+    out, err = run(capsys, "verify", "policy.json", "tiny.py")
+    assert out.endswith("The policy holds here.\n")
+    assert "tuner.load_policy" in err
+
+
+@pytest.mark.parametrize(
+    ("result", "field"),
+    [
+        (make_confirmation(5.0, 0.0), "latency_holds"),
+        (make_confirmation(0.5, 0.5), "quality_holds"),
+        (Failure(cause=COMPILE_ERROR, message="no"), "holds"),
+    ],
+)
+def test_verify_is_1_when_it_does_not_hold(result, field, capsys, monkeypatch):
+    exported(capsys)
+    monkeypatch.setattr(Fake, "confirmation", result)
+    assert "does not hold here" in run(capsys, "verify", "policy.json", "tiny.py", code=1)[0]
+    form = json.loads(run(capsys, "verify", "policy.json", "tiny.py", "--json", code=1)[0])
+    assert (form["holds"], form[field]) == (False, False)
+
+
+def test_verify_says_what_differs(capsys):
+    exported(capsys)
+    policy = tuner.load_policy("policy.json")
+    device = {**policy.provenance["device"], "jaxlib": "0.4.1"}
+    replace(policy, provenance={**policy.provenance, "device": device}).save("old.json")
+    out, _ = run(capsys, "verify", "old.json", "tiny.py")
+    assert "jaxlib: 0.4.1 there" in out
+
+
+def test_verify_takes_another_drop(capsys, monkeypatch):
+    exported(capsys)
+    monkeypatch.setattr(Fake, "confirmation", make_confirmation(0.5, 0.015))
+    run(capsys, "verify", "policy.json", "tiny.py")
+    run(capsys, "verify", "policy.json", "tiny.py", "--max-drop", "1%", code=1)
+
+
+def test_verify_of_another_metric_is_refused(capsys):
+    exported(capsys)
+    policy = tuner.load_policy("policy.json")
+    replace(policy, provenance={**policy.provenance, "metric": "mse"}).save("other.json")
+    assert "measured with the metric 'mse'" in complains(capsys, "verify", "other.json", "tiny.py")
