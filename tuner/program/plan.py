@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tuner.policy import Assignment, Policy
+from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import control_flow, kernels
 from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources
 from tuner.program.program import Program
@@ -64,7 +64,7 @@ def plan(program: Program, policy: Policy) -> Plan:
         if assignment.precision.is_original:
             continue
         assignments.update((id(site), assignment) for site in sites)
-        slots.update(_name_slots(layer.name, sites))
+        slots.update(_name_slots(layer.name, sites, assignment))
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
     draft = Plan(
         program=program,
@@ -85,23 +85,26 @@ def plan(program: Program, policy: Policy) -> Plan:
     )
 
 
-def _name_slots(layer: str, sites: tuple[Site, ...]) -> Iterator[tuple[int, str]]:
+def _name_slots(layer: str, sites: tuple[Site, ...], assignment: Assignment) -> Iterator[tuple[int, str]]:
     """(identity of a site, name of its packed weight): one name for all that read the very same packed weight."""
     packed: list[Site] = []
     for site in sites:
         if site.weight_operand is None:
             continue
-        twin = next((i for i, other in enumerate(packed) if _packs_alike(site, other)), len(packed))
+        twin = next((i for i, other in enumerate(packed) if _packs_alike(site, other, assignment)), len(packed))
         if twin == len(packed):
             packed.append(site)
         yield id(site), layer if twin == 0 else f"{layer}#{twin}"
 
 
-def _packs_alike(site: Site, other: Site) -> bool:
+def _packs_alike(site: Site, other: Site, assignment: Assignment) -> bool:
     same_weight = site.weight is other.weight or (
         isinstance(site.weight, Leaf) and isinstance(other.weight, Leaf) and site.weight.index == other.weight.index
     )
-    return same_weight and kernels.shared_axes(site) == kernels.shared_axes(other)
+    same_layout = kernels.kernel_of(site, assignment).pack is kernels.kernel_of(other, assignment).pack or (
+        site.kind != other.kind and assignment.kernel == PLAIN
+    )
+    return same_weight and same_layout and kernels.shared_axes(site) == kernels.shared_axes(other)
 
 
 def reads_of(plan: Plan, steps: tuple[Step, ...], outputs: tuple[Reference, ...]) -> Iterator[Expression]:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from search_spaces import ORIGINAL, Precision
 from tuner.errors import PolicyError
 from tuner.policy import Assignment, Policy
-from tuner.program.kernels import kernel_names, supports
+from tuner.program import kernels
+from tuner.program.kernels import supports
 from tuner.program.program import Program
 
 
@@ -37,8 +38,9 @@ def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | 
             raise PolicyError(
                 f"layer {name!r} cannot run in {assignment.precision}: {reason}; choose another precision"
             )
-        if assignment.kernel not in kernel_names(layer, assignment.precision):
-            allowed = ", ".join(kernel_names(layer, assignment.precision))
+        names = kernel_names(program, name, assignment.precision)
+        if assignment.kernel not in names:
+            allowed = ", ".join(names)
             raise PolicyError(
                 f"layer {name!r} has no kernel {assignment.kernel!r} in {assignment.precision}; use {allowed}"
             )
@@ -62,6 +64,16 @@ def uniform_policy(
         if supports(layer, precision) is None and (choices is None or precision in choices[layer.name])
     }
     return make_policy(program, takers)
+
+
+def kernel_names(program: Program, layer: str, precision: Precision) -> tuple[str, ...]:
+    """The equivalent kernels that can run a layer in a precision, the plain one first.
+
+    Raises:
+        KeyError: there is no such layer.
+    """
+    sites = {found.name: sites for found, sites in zip(program.layers, program.sites, strict=True)}
+    return kernels.kernel_names(sites[layer], precision)
 
 
 def _assignment(value: Assignment | Precision | str) -> Assignment:

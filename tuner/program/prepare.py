@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 
-from search_spaces import Precision
 from tuner.errors import CaptureError, PolicyError
-from tuner.policy import Policy
+from tuner.policy import Assignment, Policy
 from tuner.policy_file import check_fits
 from tuner.program import kernels
 from tuner.program.capture import capture
@@ -128,7 +127,7 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     for site in (site for sites in plan.program.sites for site in sites):
         slot = plan.slots.get(id(site))
         if slot is not None and slot not in layers:
-            layers[slot] = _pack_weight(site, plan.assignments[id(site)].precision, leaves, memo)
+            layers[slot] = _pack_weight(site, plan.assignments[id(site)], leaves, memo)
     kept = {
         path: jax.numpy.asarray(leaf)
         for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))
@@ -137,7 +136,7 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     return {PARAMETERS: kept, LAYERS: layers}
 
 
-def _pack_weight(site: Site, precision: Precision, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
+def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
     """One packed weight; under a scan, those of all its iterations at once, stacked along the first axis."""
     weight = site.weight
     assert weight is not None  # only sites with a weight have a slot
@@ -145,7 +144,7 @@ def _pack_weight(site: Site, precision: Precision, leaves: list[Any], memo: dict
 
     def pack_within(loops: list[int], memo: dict[int, list[Any]]) -> dict[str, Any]:
         if not loops:
-            return kernels.pack(site, precision, evaluate(weight, leaves, memo))
+            return kernels.pack(site, assignment, evaluate(weight, leaves, memo))
         mine = [piece for piece in pieces if piece.loop == loops[0]]
         stacks = [evaluate(piece.stack, leaves, memo) for piece in mine]
 

@@ -102,7 +102,7 @@ class _Machine:
             if assignment is None:
                 return compat.bind(step.eqn, operands)
             weight = self.packed[slot] if slot is not None else None
-            return [kernels.run(site, assignment.precision, weight, operands)]
+            return [kernels.run(site, assignment, weight, operands)]
 
     def _control_flow(self, step: Step) -> list[Any]:
         for expression in self.plan.known_before(step):

@@ -1,15 +1,20 @@
 """How one operation runs in one precision: what is packed beforehand, and what runs on every call."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from search_spaces import Precision
 from tuner import _jax_compat as compat
-from tuner.program.kernels import conv, dot, gather
-from tuner.program.kernels.operands import Packed, hold
+from tuner.policy import Assignment
+from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather
+from tuner.program.kernels.operands import Packed
+from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for
 from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
 from tuner.program.steps import Site
 
 _ROOMS = {MATMUL: dot, DOT: dot, CONV: conv, EMBEDDING: gather}
+# Imported for the kernels that they register.
+_MORE = (conv_layout, conv_shifted, dot_layouts)
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:
@@ -18,14 +23,30 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return axes
 
 
-def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
-    """The arrays that stand for the weight of an operation: cast, or integers and their scales."""
-    return hold(weight, precision.weights, shared_axes(site))
+def kernel_of(site: Site, assignment: Assignment) -> Kernel:
+    """The kernel that runs an operation; the plain one where the layer's kernel is for its other operations."""
+    try:
+        return find_kernel(site.kind, assignment.kernel)
+    except KeyError:
+        return find_kernel(site.kind, PLAIN)
 
 
-def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
+def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]:
+    """The equivalent kernels that can run a layer's operations in a precision, the plain one first."""
+    if precision.is_original:
+        return (PLAIN,)
+    names = {kernel.name: None for site in sites for kernel in kernels_for(site, precision)}
+    return tuple(names) or (PLAIN,)
+
+
+def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
+    """The arrays that stand for the weight of an operation, laid out for its kernel."""
+    return kernel_of(site, assignment).pack(site, assignment.precision, weight)
+
+
+def run(site: Site, assignment: Assignment, packed: Packed | None, operands: list[Any]) -> Any:
     """The operation's result in the dtype (and weak type) that the user's program had."""
-    result = _ROOMS[site.kind].run(site, precision, packed, operands)
+    result = kernel_of(site, assignment).run(site, assignment.precision, packed, operands)
     (out,) = site.eqn.outvars
     result = result.astype(out.aval.dtype)
     return compat.weak(result) if out.aval.weak_type else result
@@ -55,8 +76,3 @@ def supports(layer: Layer, precision: Precision) -> str | None:
 
 
 _FLOATS = frozenset({"float32", "bfloat16", "float16", "float64"})
-
-
-def kernel_names(layer: Layer, precision: Precision) -> tuple[str, ...]:
-    """The equivalent kernels that can run a layer in a precision, the plain one first."""
-    return ("plain",)

@@ -7,20 +7,43 @@ import jax.numpy as jnp
 
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed, hold, meet, own_precision, scale_back
+from tuner.program.kernels.registry import PLAIN, Kernel, register
+from tuner.program.layer import CONV
 from tuner.program.steps import Site
+
+
+def all_but(ndim: int, axis: int) -> tuple[int, ...]:
+    """Every axis but one."""
+    return tuple(other for other in range(ndim) if other != axis)
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:
     """The axes of the kernel that share one scale: all but the output channels."""
-    return _all_but(site.eqn.invars[1].aval.ndim, site.eqn.params["dimension_numbers"].rhs_spec[0])
+    return all_but(site.eqn.invars[1].aval.ndim, site.eqn.params["dimension_numbers"].rhs_spec[0])
 
 
-def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
-    """The convolution, in the accumulator's dtype or float32; integer activations have one scale per example."""
+def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
+    """The kernel as it is: cast, or integers with one scale per output channel."""
+    return hold(weight, precision.weights, shared_axes(site))
+
+
+def hold_image(site: Site, precision: Precision, image: Any) -> Packed:
+    """The image in its format; integers have one scale per example."""
+    return hold(image, precision.activations, all_but(image.ndim, site.eqn.params["dimension_numbers"].lhs_spec[0]))
+
+
+def on_result(site: Site, scale: Any, side: int) -> Any:
+    """A scale of the image (per example) or the kernel (per output channel) laid out to multiply the result."""
+    numbers = site.eqn.params["dimension_numbers"]
+    shape = [1] * len(numbers.out_spec)
+    shape[numbers.out_spec[side]] = scale.size
+    return jnp.reshape(scale, shape)
+
+
+def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     params = site.eqn.params
-    numbers = params["dimension_numbers"]
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold(operands[0], precision.activations, _all_but(operands[0].ndim, numbers.lhs_spec[0])), packed
+    both = hold_image(site, precision, operands[0]), packed
     left, right = meet(both, precision)
     result = jax.lax.conv_general_dilated(
         left,
@@ -29,19 +52,21 @@ def run(site: Site, precision: Precision, packed: Packed | None, operands: list[
         padding=params["padding"],
         lhs_dilation=params["lhs_dilation"],
         rhs_dilation=params["rhs_dilation"],
-        dimension_numbers=numbers,
+        dimension_numbers=params["dimension_numbers"],
         feature_group_count=params["feature_group_count"],
         precision=own_precision(site.eqn, (left, right)),
         preferred_element_type=jnp.dtype(precision.accumulate.dtype),
     )
-
-    def on_result(scale: Any, side: int) -> Any:
-        shape = [1] * result.ndim
-        shape[numbers.out_spec[side]] = scale.size  # the example axis for the image, the feature axis for the kernel
-        return jnp.reshape(scale, shape)
-
-    return scale_back(result, both, on_result)
+    return scale_back(result, both, lambda scale, side: on_result(site, scale, side))
 
 
-def _all_but(ndim: int, axis: int) -> tuple[int, ...]:
-    return tuple(other for other in range(ndim) if other != axis)
+register(
+    Kernel(
+        name=PLAIN,
+        kinds=(CONV,),
+        applies=lambda site, precision: True,
+        pack=pack,
+        run=_run,
+        remark="the convolution as written",
+    )
+)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed, hold, meet, own_precision, scale_back
+from tuner.program.kernels.registry import PLAIN, Kernel, register
+from tuner.program.layer import DOT, MATMUL
 from tuner.program.steps import Site
 
 Axes = tuple[int, ...]
@@ -31,6 +33,11 @@ class Dimensions:
         )
         return cls((contracting[0], contracting[1]), (batch[0], batch[1]), (left, right))
 
+    @property
+    def numbers(self) -> tuple[tuple[Axes, Axes], tuple[Axes, Axes]]:
+        """As `lax.dot_general` takes them."""
+        return self.contracting, self.batch
+
     def on_result(self, scale: Any, side: int) -> Any:
         """A scale of one operand (contracting axes of length one) laid out to multiply the result."""
         ordered = jnp.transpose(scale, (*self.batch[side], *self.free[side], *self.contracting[side]))
@@ -41,22 +48,26 @@ class Dimensions:
         return jnp.reshape(ordered, (*batch, *own, *other) if side == 0 else (*batch, *other, *own))
 
 
+def weight_side(site: Site) -> int:
+    """0 when the weight is the left operand, 1 when it is the right one."""
+    assert site.weight_operand is not None  # a product of two activations has no weight
+    return site.weight_operand
+
+
 def shared_axes(site: Site) -> Axes:
     """The axes of the weight that share one scale: those that are summed over."""
-    assert site.weight_operand is not None  # a product of two activations has no weight
-    return Dimensions.of(site.eqn).contracting[site.weight_operand]
+    return Dimensions.of(site.eqn).contracting[weight_side(site)]
 
 
-def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
-    """The product, in the accumulator's dtype or float32.
+def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
+    """The weight as it is: cast, or integers with one scale per output channel."""
+    return hold(weight, precision.weights, shared_axes(site))
 
-    Args:
-        site: the operation.
-        precision: its formats; for a product of two activations the first is the left operand's.
-        packed: the weight from `pack`, or None for a product of two activations.
-        operands: left and right operand; the weight's place is not read.
-    """
-    dimensions = Dimensions.of(site.eqn)
+
+def hold_both(
+    site: Site, precision: Precision, packed: Packed | None, operands: list[Any], dimensions: Dimensions
+) -> tuple[Packed, Packed]:
+    """Left and right operand in their formats; for a product of two activations the first format is the left one's."""
 
     def held(side: int) -> Packed:
         if packed is not None and side == site.weight_operand:
@@ -64,14 +75,35 @@ def run(site: Site, precision: Precision, packed: Packed | None, operands: list[
         format = precision.weights if packed is None and side == 0 else precision.activations
         return hold(operands[side], format, dimensions.contracting[side])
 
-    both = held(0), held(1)
+    return held(0), held(1)
+
+
+def multiply(site: Site, precision: Precision, both: tuple[Packed, Packed], dimensions: Dimensions) -> Any:
+    """The product of two held operands, scaled back."""
     left, right = meet(both, precision)
     result = jax.lax.dot_general(
         left,
         right,
-        site.eqn.params["dimension_numbers"],
+        dimensions.numbers,
         precision=own_precision(site.eqn, (left, right)),
         preferred_element_type=jnp.dtype(precision.accumulate.dtype),
         out_sharding=site.eqn.params.get("out_sharding"),
     )
     return scale_back(result, both, dimensions.on_result)
+
+
+def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
+    dimensions = Dimensions.of(site.eqn)
+    return multiply(site, precision, hold_both(site, precision, packed, operands, dimensions), dimensions)
+
+
+register(
+    Kernel(
+        name=PLAIN,
+        kinds=(MATMUL, DOT),
+        applies=lambda site, precision: True,
+        pack=pack,
+        run=_run,
+        remark="the product as written",
+    )
+)

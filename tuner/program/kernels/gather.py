@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.operands import Packed
+from tuner.program.kernels.operands import Packed, hold
+from tuner.program.kernels.registry import PLAIN, Kernel, register
+from tuner.program.layer import EMBEDDING
 from tuner.program.sites import indexed_axes
 from tuner.program.steps import Site
 
@@ -17,8 +19,12 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
 
 
-def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
-    """The rows, in the table's format, or in float32 where they have scales."""
+def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
+    """The table: cast, or integers with one scale per row."""
+    return hold(weight, precision.weights, shared_axes(site))
+
+
+def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # only look-ups in parameters are layers
     indices = operands[1]
     rows = _gather(site, packed["weight"], indices, site.eqn.params["slice_sizes"])
@@ -42,3 +48,15 @@ def _gather(site: Site, table: Any, indices: Any, slice_sizes: tuple[int, ...]) 
         mode=params["mode"],
         fill_value=fill,
     )
+
+
+register(
+    Kernel(
+        name=PLAIN,
+        kinds=(EMBEDDING,),
+        applies=lambda site, precision: True,
+        pack=pack,
+        run=_run,
+        remark="the look-up as written",
+    )
+)
