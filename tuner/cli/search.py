@@ -92,7 +92,10 @@ def _report(found: Study, task: str, storage: str) -> None:
         return
     if chosen.is_baseline:
         note(f"Nothing measured is faster than the baseline inside the allowed drop of {found.record.max_drop}.")
-        suggest(with_storage(f"tuner trials {name}", storage), f"tuner search {quoted(task)} --budget 10m")
+        again = f"tuner search {quoted(task)} --study {name} --budget 10m"
+        suggest(
+            with_storage(f"tuner export {name} --minimize memory -o policy.json", storage), with_storage(again, storage)
+        )
         return
     note(f"Fastest inside the allowed drop of {found.record.max_drop}: {chosen.label} (trial {chosen.trial}).")
     export = f"tuner export {name} -o policy.json"
