@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.factories import make_latency, make_quality
 from search_spaces import SearchSpace
+from tests.factories import make_latency, make_quality
 from tuner.drop import Drop
 from tuner.front import OBJECTIVES
 from tuner.measurement import Confirmation, Failure, Measurement, Memory

@@ -26,7 +26,18 @@ _ABOVE = {
     # Leaves: anyone may import them, so they must not know who decides and who asks.
     **{
         f"tuner.{leaf}": {"tuner.cli", "tuner.search"}
-        for leaf in ("store", "report", "export", "policy", "policy_file", "front", "files", "measurement", "errors")
+        for leaf in (
+            "adapters",
+            "store",
+            "report",
+            "export",
+            "policy",
+            "policy_file",
+            "front",
+            "files",
+            "measurement",
+            "errors",
+        )
     },
 }
 FORBIDDEN = {room: _ABOVE[room] | {"tests", "benchmarks"} for room in _ABOVE} | {"studies": {"tests", "benchmarks"}}
@@ -44,7 +55,7 @@ HEAVY_ROOMS = (
 )
 
 # Import name -> distribution, where they differ by more than dashes.
-DISTRIBUTIONS = {"sklearn": "scikit_learn", "PIL": "pillow"}
+DISTRIBUTIONS = {"haiku": "dm_haiku", "PIL": "pillow", "sklearn": "scikit_learn"}
 
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "joblib", "marshal", "jsonpickle"}
 

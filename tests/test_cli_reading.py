@@ -41,7 +41,21 @@ def test_studies_rm_removes_one_for_good(capsys):
     assert "No studies here yet." in run(capsys, "studies")[0]
 
 
-def test_studies_rm_takes_optunas_study_along(capsys):
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["studies", "rm", "digits", "--storage", "sqlite:///b.db"],
+        ["studies", "--storage", "sqlite:///b.db", "rm", "digits"],
+    ],
+)
+def test_studies_rm_takes_the_storage_on_either_side(argv, capsys):
+    make_database("b.db")
+    run(capsys, *argv)
+    assert "No studies here yet." in run(capsys, "studies", "--storage", "sqlite:///b.db")[0]
+    assert "digits" in run(capsys, "studies")[0]
+
+
+def test_studies_rm_takes_optunas_optunas_study_along(capsys):
     import optuna
 
     with Store.open("sqlite:///precision.db") as store:
@@ -55,6 +69,7 @@ def test_front_shows_points_then_references(capsys):
     out, err = run(capsys, "front", "digits")
     assert [line.split()[0] for line in out.splitlines()[1:6]] == ["2", "3", "1", "0", "-"]
     assert "no: 1 different of 2" in out
+    assert "Complete up to a drop of 2%" in out
     assert err.startswith("Next: tuner show digits 2\n")
 
 

@@ -122,7 +122,7 @@ def test_quiet_search_says_nothing_but_its_result(capsys):
 
 def test_the_same_command_resumes_and_then_has_nothing_to_do(capsys):
     run(capsys, "search", "tiny.py", "--trials", "4")
-    assert "Resuming study 'tiny'." in run(capsys, "search", "tiny.py", "--trials", "6")[1]
+    assert "Resuming study 'tiny': " in run(capsys, "search", "tiny.py", "--trials", "6")[1]
     assert len(Fake.made) == 2
     reference = open_study("tiny").record.baseline.latency.milliseconds
     assert [fake.settings["reference_ms"] for fake in Fake.made] == [None, reference]

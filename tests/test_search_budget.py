@@ -72,3 +72,15 @@ def test_whichever_ends_first():
     assert budget.allows(1)
     clock.now = 60.0
     assert not budget.allows(1)
+
+
+def test_time_is_kept_for_the_confirmation_but_no_more_than_half():
+    clock = Clock()
+    budget = Budget(trials=None, seconds=100, clock=clock)
+    budget.note_trial(5.0)
+    clock.now = 84.0
+    assert budget.allows(9, confirmations=3)
+    clock.now = 85.0
+    assert not budget.allows(9, confirmations=3)
+    clock.now = 49.0
+    assert budget.allows(9, confirmations=1000)

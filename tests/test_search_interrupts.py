@@ -23,9 +23,13 @@ def test_waits_for_a_safe_place():
 
 
 def test_cuts_in_at_once_where_that_is_allowed():
-    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt), interrupts.allowed():
-        press_control_c()
-        pytest.fail("went on")
+    def work() -> None:
+        with interrupts.allowed():
+            press_control_c()
+            pytest.fail("went on")
+
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        work()
 
 
 def test_a_press_before_is_noticed_on_entering():

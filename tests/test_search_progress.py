@@ -54,6 +54,16 @@ def test_on_a_terminal_a_live_line_shows_the_same(monkeypatch):
     assert "Confirming [3] points." in file.getvalue()
 
 
+def test_on_a_terminal_every_candidate_is_shown_when_asked_for(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for verbose in (False, True):
+        file = Terminal()
+        progress = make_progress(True, file, verbose=verbose)
+        progress.update(event())
+        progress.close()
+        assert ("i8/i8/i32: 0.312, drop +0.0011" in file.getvalue()) == verbose
+
+
 def test_a_callable_gets_every_event():
     seen = []
     progress = make_progress(seen.append)

@@ -25,7 +25,12 @@ def talk_options(command: Command) -> Command:
         "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember(QUIET), help="Results and errors only."
     )
     verbose = click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=_remember(VERBOSE), help="Say more."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember(VERBOSE),
+        help="Say more, and where an error comes from.",
     )
     return verbose(quiet(command))
 

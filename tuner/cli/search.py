@@ -5,7 +5,7 @@ import sys
 import click
 
 from tuner.cli.options import max_drop_option, space_option, storage_option, talk_options, task_argument
-from tuner.cli.talk import is_quiet, note, quoted, sentence, suggest, with_storage
+from tuner.cli.talk import is_quiet, is_verbose, note, quoted, sentence, suggest, with_storage
 from tuner.errors import GoalMissed
 from tuner.study import Study
 
@@ -70,7 +70,7 @@ def command(
         recommended_space=loaded.space,
     )
     try:
-        found = run_search(tuned, settings, progress=not is_quiet())
+        found = run_search(tuned, settings, progress=not is_quiet(), verbose=is_verbose())
     except KeyboardInterrupt:
         note("Stopped; everything measured is kept. The same command goes on from here.")
         raise
@@ -79,10 +79,10 @@ def command(
 
 def _report(found: Study, task: str, storage: str) -> None:
     """The front, the point that would be exported, and what to do next."""
-    from tuner.report.front import write_front
+    from tuner.report.front import limit_of, write_front
 
     front = found.front()
-    write_front(front.points, front.references, sys.stdout)
+    write_front(front.points, front.references, sys.stdout, limit=limit_of(found.record))
     name = quoted(found.name)
     try:
         chosen = found.choose()
@@ -92,7 +92,10 @@ def _report(found: Study, task: str, storage: str) -> None:
         return
     if chosen.is_baseline:
         note(f"Nothing measured is faster than the baseline inside the allowed drop of {found.record.max_drop}.")
-        suggest(with_storage(f"tuner trials {name}", storage), f"tuner search {quoted(task)} --budget 10m")
+        again = f"tuner search {quoted(task)} --study {name} --budget 10m"
+        suggest(
+            with_storage(f"tuner export {name} --minimize memory -o policy.json", storage), with_storage(again, storage)
+        )
         return
     note(f"Fastest inside the allowed drop of {found.record.max_drop}: {chosen.label} (trial {chosen.trial}).")
     export = f"tuner export {name} -o policy.json"

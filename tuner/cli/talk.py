@@ -13,15 +13,14 @@ def is_quiet() -> bool:
     return bool(click.get_current_context().meta.get(QUIET))
 
 
+def is_verbose() -> bool:
+    """True under `-v`: every candidate, and where an error comes from."""
+    return bool(click.get_current_context().meta.get(VERBOSE))
+
+
 def note(text: str) -> None:
     """Print a remark on stderr, unless under `-q`."""
     if not is_quiet():
-        click.echo(text, err=True)
-
-
-def detail(text: str) -> None:
-    """Print a remark on stderr under `-v`."""
-    if click.get_current_context().meta.get(VERBOSE):
         click.echo(text, err=True)
 
 

@@ -2,14 +2,18 @@
 
 import csv
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from tuner.drop import Drop
 from tuner.front import Point
 from tuner.measurement import Confirmation
 from tuner.report import numbers
 from tuner.report.json_text import finite
 from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
 from tuner.report.table import DIM, Column, Row, write_table
+
+if TYPE_CHECKING:
+    from tuner.store import StudyRecord
 
 FORMAT = 1
 
@@ -32,9 +36,14 @@ _CSV = (
 
 
 def write_front(
-    points: Sequence[Point], references: Sequence[Point], file: TextIO, *, width: int | None = None
+    points: Sequence[Point],
+    references: Sequence[Point],
+    file: TextIO,
+    *,
+    width: int | None = None,
+    limit: str | None = None,
 ) -> None:
-    """The front, fastest first, and below it the reference points that it beats."""
+    """The front, fastest first, below it the reference points that it beats, and what a reader should know."""
     rows = [Row(point_cells(point)) for point in points]
     rows += [Row(point_cells(point), DIM) for point in references]
     write_table(COLUMNS, rows, file, width=width)
@@ -42,7 +51,7 @@ def write_front(
     if references:
         beaten = ", ".join(point.label for point in references)
         file.write(f"For comparison, not on the front: {beaten}.\n")
-    for sentence in explain_front(points):
+    for sentence in [*explain_front(points), *([limit] if limit else [])]:
         file.write(f"{sentence}\n")
 
 
@@ -57,6 +66,18 @@ def explain_front(points: Sequence[Point]) -> list[str]:
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
     return said
+
+
+def limit_of(record: "StudyRecord") -> str | None:
+    """How far the front is complete; None when nothing was cut off."""
+    if not record.counts.pruned:
+        return None
+    drop = Drop.parse(record.max_drop)
+    twice = Drop(2 * drop.value, drop.relative)
+    return (
+        f"Complete up to a drop of {twice}, twice the allowed one, and up to the slowest candidates worth timing: "
+        f"{record.counts.pruned} beyond were not measured further."
+    )
 
 
 def point_cells(point: Point) -> tuple[str, ...]:

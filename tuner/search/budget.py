@@ -89,11 +89,25 @@ class Budget:
         """Remember how long a trial took."""
         self._durations.append(seconds)
 
-    def allows(self, done: int) -> bool:
-        """True when another trial may begin after `done` of them."""
+    @property
+    def typical(self) -> float:
+        """Seconds of a usual trial of this run, 0 before the first."""
+        return sorted(self._durations)[len(self._durations) // 2] if self._durations else 0.0
+
+    def allows(self, done: int, confirmations: int = 0) -> bool:
+        """True when another trial may begin.
+
+        Args:
+            done: trials that the study has.
+            confirmations: front members to be measured again at the end, which costs about a trial each; up to half of
+                the time is kept for them.
+        """
         if self.trials is not None and done >= self.trials:
             return False
-        return self.seconds is None or self.elapsed < self.seconds
+        if self.seconds is None:
+            return True
+        kept = min(confirmations * self.typical, self.seconds / 2)
+        return self.elapsed < self.seconds - kept
 
     def left(self, done: int) -> float | None:
         """Estimated seconds until the search ends, None when nothing can be said yet."""
@@ -101,6 +115,5 @@ class Budget:
         if self.seconds is not None:
             estimates.append(max(0.0, self.seconds - self.elapsed))
         if self.trials is not None and self._durations:
-            typical = sorted(self._durations)[len(self._durations) // 2]
-            estimates.append(max(0, self.trials - done) * typical)
+            estimates.append(max(0, self.trials - done) * self.typical)
         return min(estimates, default=None)

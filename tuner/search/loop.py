@@ -116,7 +116,7 @@ class Loop:
         Raises:
             KeyboardInterrupt: Ctrl-C; the running trial is failed, everything else kept.
         """
-        while self._budget.allows(self._board.done):
+        while self._budget.allows(self._board.done, self._board.front_size):
             if self._sampler.exhausted:
                 self._display.note(f"All {self._space.size} policies of this space are measured.")
                 break

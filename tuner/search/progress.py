@@ -37,14 +37,16 @@ class Progress(Protocol):
         """The search has ended, in whatever way."""
 
 
-def make_progress(wanted: bool | Callable[[ProgressEvent], Any], file: TextIO | None = None) -> Progress:
+def make_progress(
+    wanted: bool | Callable[[ProgressEvent], Any], file: TextIO | None = None, *, verbose: bool = False
+) -> Progress:
     """The display for this process: none, a callable of the user's, live on a terminal, lines elsewhere."""
     file = file if file is not None else sys.stderr
     if wanted is False:
         return SilentProgress()
     if callable(wanted):
         return CallbackProgress(wanted)
-    return LiveProgress(file) if file.isatty() else LineProgress(file)
+    return LiveProgress(file, verbose=verbose) if file.isatty() else LineProgress(file)
 
 
 def summary(event: ProgressEvent) -> str:
@@ -55,6 +57,11 @@ def summary(event: ProgressEvent) -> str:
     if event.left_s is not None:
         parts.append(f"{numbers.seconds(event.left_s)} left")
     return ", ".join(parts)
+
+
+def candidate(event: ProgressEvent) -> str:
+    """`i8/i8/i32: 0.312, drop +0.0011`."""
+    return f"{event.label}: {event.outcome}"
 
 
 class SilentProgress:
@@ -100,22 +107,23 @@ class LineProgress:
 
     def update(self, event: ProgressEvent) -> None:
         """What the candidate became, and where the search stands."""
-        self.note(f"{event.label}: {event.outcome} | {summary(event)}")
+        self.note(f"{candidate(event)} | {summary(event)}")
 
     def close(self) -> None:
         """Nothing: lines need no end."""
 
 
 class LiveProgress:
-    """A bar that stays on the terminal's last line, with remarks scrolling above it."""
+    """A bar that stays on the terminal's last line, with remarks, and on request every candidate, scrolling above it."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: TextIO, *, verbose: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
         columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
         self._bar = Bar(*columns, console=Console(file=file, highlight=False), transient=True)
+        self._verbose = verbose
         self._row = self._bar.add_task("starting", total=None)
         self._bar.start()
 
@@ -125,6 +133,8 @@ class LiveProgress:
 
     def update(self, event: ProgressEvent) -> None:
         """Moves the bar: by trials where their number is known, else by time."""
+        if self._verbose:
+            self.note(candidate(event))
         total, done = _share(event)
         self._bar.update(self._row, total=total, completed=done, description=summary(event))
 

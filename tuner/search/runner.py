@@ -8,10 +8,11 @@ from typing import Any
 from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measure import Evaluator
+from tuner.measure import Evaluator, device_name
 from tuner.policy import Policy
 from tuner.policy_file import check_fits
 from tuner.program import Program
+from tuner.report import numbers
 from tuner.search.begin import Beginning, begin
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
@@ -82,8 +83,14 @@ def search(
     return run_search(task, settings, progress)
 
 
-def run_search(task: Task, settings: Settings, progress: bool | Callable[[ProgressEvent], Any] = True) -> Study:
-    """`search` with checked settings."""
+def run_search(
+    task: Task,
+    settings: Settings,
+    progress: bool | Callable[[ProgressEvent], Any] = True,
+    *,
+    verbose: bool = False,
+) -> Study:
+    """`search` with checked settings; `verbose` shows every candidate on a terminal too."""
     limit = settings.budget()
     check_task(task)
     program = capture_task(task)
@@ -93,7 +100,11 @@ def run_search(task: Task, settings: Settings, progress: bool | Callable[[Progre
     if settings.start is not None:
         check_fits(settings.start, program.signature, "the policy to start from")
         start_proposal(settings.start, space)
-    with Store.open(settings.storage) as store, quiet_optuna(), closing(make_progress(progress)) as display:
+    with (
+        Store.open(settings.storage) as store,
+        quiet_optuna(),
+        closing(make_progress(progress, verbose=verbose)) as display,
+    ):
         begun = begin(store, settings, task, program, wanted)
         if begun.resumed and is_complete(store, begun.record, settings.trials):
             display.note(f"Study {begun.record.name!r} is complete; ask for more with --trials or --budget.")
@@ -113,9 +124,12 @@ def _run(
 ) -> None:
     for note in program.notes:
         display.note(f"Note: {note}")
-    if begun.resumed:
-        display.note(f"Resuming study {begun.record.name!r}.")
     record = begun.record
+    space = ChoiceSpace.from_resolution(begun.resolved.resolution)
+    display.note(
+        f"{'Resuming' if begun.resumed else 'Beginning'} study {record.name!r}: {len(space.free)} choices, "
+        f"{numbers.amount(space.size)} policies, on {device_name()}."
+    )
     reference = None if record.baseline is None else record.baseline.latency.milliseconds
     with Evaluator(
         task, program, max_drop=begun.drop, objectives=record.objectives, reference_ms=reference, seed=record.seed
@@ -128,7 +142,7 @@ def _run(
                 store=store,
                 record=record,
                 program=program,
-                space=ChoiceSpace.from_resolution(begun.resolved.resolution),
+                space=space,
                 larger_is_better=task.metric.larger_is_better,
                 evaluator=evaluator,
                 settings=settings,

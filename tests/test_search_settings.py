@@ -1,0 +1,55 @@
+import pytest
+
+from tuner.drop import Drop
+from tuner.errors import InputError, PolicyError
+from tuner.search.settings import Settings, check_settings
+
+
+def settings(**changes: object) -> Settings:
+    return check_settings(**{"study": "mnist", "storage": "sqlite:///x.db", **changes})
+
+
+def test_ten_minutes_when_neither_trials_nor_budget_is_given():
+    assert (settings().trials, settings().seconds) == (None, 600.0)
+
+
+def test_the_recommended_trials_stand_in_for_ten_minutes_only():
+    assert (settings(recommended_trials=30).trials, settings(recommended_trials=30).seconds) == (30, None)
+    given = settings(recommended_trials=30, budget="5m")
+    assert (given.trials, given.seconds) == (None, 300.0)
+    both = settings(trials=4, budget="5m")
+    assert (both.trials, both.seconds) == (4, 300.0)
+
+
+def test_objectives_are_kept_in_one_order_however_given():
+    assert settings(objectives="memory, latency").objectives == ("latency", "memory")
+    assert settings(objectives=["quality"]).objectives == ("quality",)
+
+
+def test_drops_are_read():
+    assert settings(max_drop="2%").max_drop == Drop(0.02)
+    assert settings().max_drop is None
+    assert settings(recommended_drop="1%rel").recommended_drop == Drop(0.01, relative=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trials": 0},
+        {"budget": "-1s"},
+        {"max_drop": "some"},
+        {"sampler": "cmaes"},
+        {"objectives": []},
+        {"objectives": "speed"},
+        {"seed": 2**32},
+        {"study": ""},
+    ],
+)
+def test_unusable_values_are_refused(changes):
+    with pytest.raises(InputError):
+        settings(**changes)
+
+
+def test_a_start_that_does_not_exist_is_refused():
+    with pytest.raises(PolicyError, match=r"absent.json does not exist"):
+        settings(start="absent.json")
