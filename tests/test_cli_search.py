@@ -12,8 +12,9 @@ from tests.search_bench import FakeEvaluator
 from tests.test_cli_errors import complains
 from tuner import measure
 from tuner.cli import main
+from tuner.measure import KernelTable
 from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
-from tuner.search import loop, runner
+from tuner.search import runner
 from tuner.study import open_study
 
 TASK = """
@@ -65,7 +66,7 @@ def _tiny(monkeypatch):
     monkeypatch.setattr(Fake, "made", [])
     monkeypatch.setattr(runner, "Evaluator", Fake)
     monkeypatch.setattr(measure, "Evaluator", Fake)
-    monkeypatch.setattr(loop, "rank_by_speed", lambda program, precisions: list(precisions))
+    monkeypatch.setattr(runner, "kernel_table", lambda *_, **__: KernelTable())
 
 
 def run(capsys, *argv: str, code: int = 0) -> tuple[str, str]:

@@ -3,9 +3,9 @@
 Plain values without any back end, so that the store, the front and the reports can read them without JAX.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,4 +4,5 @@ from tuner.measure.device import device_fingerprint as device_fingerprint
 from tuner.measure.device import device_lock as device_lock
 from tuner.measure.device import device_name as device_name
 from tuner.measure.evaluator import Evaluator as Evaluator
-from tuner.measure.ranking import rank_by_speed as rank_by_speed
+from tuner.measure.kernel_table import KernelTable as KernelTable
+from tuner.measure.kernel_table import time_kernels as time_kernels

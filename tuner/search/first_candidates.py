@@ -25,7 +25,7 @@ class FirstCandidate:
 def first_candidates(
     layers: Sequence[Layer],
     space: ChoiceSpace,
-    rank_by_speed: Callable[[list[Precision]], list[Precision]],
+    rank: Callable[[list[Precision]], list[Precision]],
     start: Policy | None = None,
 ) -> list[FirstCandidate]:
     """Baseline, `start`, the same formats with the best kernels, then every uniform precision, fastest first.
@@ -33,7 +33,7 @@ def first_candidates(
     Args:
         layers: of the program.
         space: what may be proposed; a candidate that it does not contain is left out.
-        rank_by_speed: orders precisions, fastest first.
+        rank: orders precisions, fastest first.
         start: a policy to try right after the baseline.
 
     Raises:
@@ -44,7 +44,7 @@ def first_candidates(
         found.append(FirstCandidate("start", start_proposal(start, space)))
     same = _same_formats(layers, space)
     found.append(FirstCandidate(label_of(space, same), same))
-    ranked = rank_by_speed(_uniform_precisions(layers, space))
+    ranked = rank(_uniform_precisions(layers, space))
     found.extend(FirstCandidate(str(precision), uniform(space, precision)) for precision in ranked)
     return _without_duplicates(found, space)
 

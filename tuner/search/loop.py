@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from search_spaces import Precision
 from tuner.drop import Drop
-from tuner.measure import rank_by_speed
-from tuner.policy import Policy
+from tuner.measure import KernelTable
+from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace, Proposal
@@ -18,7 +18,6 @@ from tuner.search.first_candidates import (
     cast_trial,
     first_candidates,
     label_of,
-    uniform,
 )
 from tuner.search.interrupts import Interrupts
 from tuner.search.objective import Measurer, Objective, Outcome, directions
@@ -61,7 +60,8 @@ class Loop:
         budget: running already.
         display: where progress goes.
         interrupts: where Ctrl-C may cut in.
-        rank: orders precisions, fastest first; None times them.
+        table: of kernel times; an empty one means plain kernels.
+        rank: orders precisions, fastest first; by default as the table predicts.
     """
 
     def __init__(
@@ -77,9 +77,11 @@ class Loop:
         budget: Budget,
         display: Progress,
         interrupts: Interrupts,
+        table: KernelTable | None = None,
         rank: Rank | None = None,
     ) -> None:
-        self._rank_all = rank if rank is not None else lambda precisions: rank_by_speed(program, precisions)
+        self._table = KernelTable() if table is None else table
+        self._rank = rank if rank is not None else lambda precisions: sorted(precisions, key=self._table.predicted)
         self._store = store
         self._record = record
         self._program = program
@@ -164,7 +166,11 @@ class Loop:
                 self._show(label, outcome)
 
     def _make_policy(self, proposal: Proposal) -> Policy:
-        return make_policy(self._program, self._space.precisions(proposal))
+        precisions = self._space.precisions(proposal)
+        return make_policy(
+            self._program,
+            {name: Assignment(precision=p, kernel=self._table.best(name, p)) for name, p in precisions.items()},
+        )
 
     def _show(self, label: str, outcome: Outcome) -> None:
         board, budget = self._board, self._budget
@@ -202,11 +208,3 @@ class Loop:
         self._sampler.plan(candidate.proposal for candidate in planned)
         if settings.sampler == EXHAUSTIVE:
             self._sampler.plan(self._space.all())
-
-    def _rank(self, precisions: list[Precision]) -> list[Precision]:
-        """Fastest first; timed only when there is something left to order."""
-        waiting = [p for p in precisions if not self._sampler.is_seen(uniform(self._space, p))]
-        if len(waiting) < 2:
-            return precisions
-        with self._interrupts.allowed():
-            return self._rank_all(precisions)

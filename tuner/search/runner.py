@@ -18,6 +18,7 @@ from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
 from tuner.search.interrupts import Interrupts
+from tuner.search.kernel_times import kernel_table
 from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
@@ -138,11 +139,15 @@ def _run(
             record = store.create_study(record)
             store.save_layers(record.id, program.layers)
         with Interrupts() as interrupts:
+            with interrupts.allowed():
+                choices = begun.resolved.resolution.choices
+                table = kernel_table(store, program, choices, limit, display, frozen=begun.resumed)
             loop = Loop(
                 store=store,
                 record=record,
                 program=program,
                 space=space,
+                table=table,
                 larger_is_better=task.metric.larger_is_better,
                 evaluator=evaluator,
                 settings=settings,

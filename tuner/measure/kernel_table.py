@@ -1,0 +1,181 @@
+"""Kernel table: how long each operation takes alone, at its real shapes, in every precision and kernel it may run in.
+
+Kernels of one precision are interchangeable, so the fastest is taken; which that is depends on device, shape and compiler
+and is measured. Operations of one signature are timed once, in rounds that run every variant in rotating order, so that a
+drifting machine slows all of them alike.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from search_spaces import ORIGINAL, Precision
+from tuner import _jax_compat as compat
+from tuner.measure.device import device_lock
+from tuner.measure.executable import commit
+from tuner.policy import PLAIN, Assignment
+from tuner.program import Program, kernels
+from tuner.program.steps import Site
+
+# A kernel must beat the plain one by this much to be taken: less is noise.
+_WORTH = 0.97
+_ROUNDS = 9
+_ROUND_S = 0.4
+
+# (signature of the operation, precision, kernel) as text -> seconds of one execution; NaN where it cannot run here.
+Times = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelTable:
+    """The timed operations of one program.
+
+    Attributes:
+        times: per operation signature, precision and kernel, in seconds; what could not run is NaN.
+        signatures: layer name -> (signature, executions) of each of its operations.
+        kernels: (layer name, precision) -> names of the kernels that can run it.
+    """
+
+    times: Times = field(default_factory=dict)
+    signatures: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    kernels: Mapping[tuple[str, Precision], tuple[str, ...]] = field(default_factory=dict)
+
+    def seconds(self, layer: str, precision: Precision, kernel: str) -> float:
+        """Predicted seconds of a layer in one call of the program; NaN where that is not known."""
+        parts = self.signatures.get(layer, ())
+        return sum(count * self.times.get(_key(s, precision, kernel), float("nan")) for s, count in parts)
+
+    def best(self, layer: str, precision: Precision) -> str:
+        """The fastest kernel of a layer in a precision; the plain one where nothing is clearly faster or known."""
+        plain = self.seconds(layer, precision, PLAIN)
+        timed = {name: self.seconds(layer, precision, name) for name in self.kernels.get((layer, precision), ())}
+        timed = {name: seconds for name, seconds in timed.items() if seconds == seconds}
+        if not timed:
+            return PLAIN
+        fastest = min(timed, key=lambda name: timed[name])
+        return PLAIN if plain == plain and timed[fastest] > _WORTH * plain else fastest
+
+    def predicted(self, precision: Precision) -> float:
+        """Seconds that all layers are predicted to take in a precision with their best kernels, as far as known.
+
+        A layer that may not take the precision, or was not timed in it, counts as it was written.
+        """
+        total = 0.0
+        for layer in self.signatures:
+            taken = precision if (layer, precision) in self.kernels else ORIGINAL
+            seconds = self.seconds(layer, taken, self.best(layer, taken))
+            original = self.seconds(layer, ORIGINAL, PLAIN)
+            total += seconds if seconds == seconds else (original if original == original else 0.0)
+        return total
+
+
+def time_kernels(
+    program: Program,
+    choices: Mapping[str, Sequence[Precision]],
+    *,
+    known: Times,
+    budget_s: float,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> KernelTable:
+    """The table of a program's operations, those with the most work first.
+
+    Args:
+        program: what is tuned.
+        choices: layer name -> the precisions it may take.
+        known: times measured before on this device; they are not measured again.
+        budget_s: seconds that measuring may take; what is left out then runs in its plain kernel.
+        progress: called with (operations done, operations in all).
+    """
+    signatures: dict[str, tuple[tuple[str, int], ...]] = {}
+    names: dict[tuple[str, Precision], tuple[str, ...]] = {}
+    wanted: dict[str, tuple[Site, dict[tuple[Precision, str], None]]] = {}
+    weight: dict[str, int] = {}
+    for layer, sites in zip(program.layers, program.sites, strict=True):
+        if not sites or not layer.searchable:
+            continue
+        signatures[layer.name] = tuple((signature_of(site), site.executions) for site in sites)
+        for precision in choices.get(layer.name, ()):
+            names[layer.name, precision] = kernels.kernel_names(sites, precision)
+        for site, (signature, _) in zip(sites, signatures[layer.name], strict=True):
+            variants = wanted.setdefault(signature, (site, {}))[1]
+            variants.update({(p, k): None for p in choices.get(layer.name, ()) for k in names[layer.name, p]})
+            weight[signature] = weight.get(signature, 0) + layer.flops
+    times = dict(known)
+    started = time.perf_counter()
+    ordered = sorted(wanted, key=lambda signature: -weight[signature])
+    with device_lock():
+        for done, signature in enumerate(ordered):
+            progress(done, len(ordered))
+            site, variants = wanted[signature]
+            missing = [variant for variant in variants if _key(signature, *variant) not in times]
+            left = budget_s - (time.perf_counter() - started)
+            if missing and left > 0:
+                found = _time_variants(site, list(variants), min(_ROUND_S * len(variants), left))
+                times.update({_key(signature, *variant): seconds for variant, seconds in found.items()})
+    return KernelTable(times=times, signatures=signatures, kernels=names)
+
+
+def signature_of(site: Site) -> str:
+    """Equal for operations that take the same time: kind, shapes, dtypes and settings."""
+    shapes = [str(variable.aval) for variable in (*site.eqn.invars, *site.eqn.outvars)]
+    settings = sorted((name, str(value)) for name, value in site.eqn.params.items())
+    text = repr((site.kind, site.weight_operand, shapes, settings))
+    return f"{site.kind}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _key(signature: str, precision: Precision, kernel: str) -> str:
+    return f"{signature} {precision} {kernel}"
+
+
+def _time_variants(
+    site: Site, variants: Sequence[tuple[Precision, str]], budget_s: float
+) -> dict[tuple[Precision, str], float]:
+    """Seconds per variant: the median over rounds that run all of them; NaN for what cannot run."""
+    calls: dict[tuple[Precision, str], Callable[[], object]] = {}
+    for precision, kernel in variants:
+        try:
+            calls[precision, kernel] = _compile(site, Assignment(precision=precision, kernel=kernel))
+            calls[precision, kernel]()
+        except Exception:  # noqa: BLE001  whatever it throws, this variant cannot run here
+            calls.pop((precision, kernel), None)
+    samples: dict[tuple[Precision, str], list[float]] = {variant: [] for variant in calls}
+    started = time.perf_counter()
+    for number in range(_ROUNDS):
+        ordered = list(calls)
+        for variant in ordered[number % len(ordered) :] + ordered[: number % len(ordered)] if ordered else ():
+            before = time.perf_counter()
+            calls[variant]()
+            samples[variant].append(time.perf_counter() - before)
+        if number >= 2 and time.perf_counter() - started > budget_s:
+            break
+    return {variant: float(np.median(samples[variant])) if variant in samples else float("nan") for variant in variants}
+
+
+def _compile(site: Site, assignment: Assignment) -> Callable[[], object]:
+    """A call of one operation alone, its weight packed beforehand."""
+    operands = [_values(variable.aval) for variable in site.eqn.invars]
+    original = assignment.precision.is_original
+    packed = None
+    if not original and site.weight_operand is not None:
+        packed = kernels.pack(site, assignment, operands[site.weight_operand])
+        operands[site.weight_operand] = None
+
+    def function(packed: Any, operands: list[Any]) -> Any:
+        return compat.bind(site.eqn, operands) if original else kernels.run(site, assignment, packed, operands)
+
+    arguments = commit((packed, operands), jax.devices()[0])
+    compiled = jax.jit(function).lower(*arguments).compile()
+    return lambda: jax.block_until_ready(compiled(*arguments))
+
+
+def _values(aval: Any) -> Any:
+    """An array of that shape; a short pattern repeated, since drawing random numbers would cost more than the timing."""
+    if not jax.numpy.issubdtype(aval.dtype, jax.numpy.floating):
+        return np.zeros(aval.shape, aval.dtype)
+    pattern = np.random.default_rng(0).standard_normal(997)
+    return np.resize(pattern, aval.shape).astype(aval.dtype)
