@@ -1,0 +1,171 @@
+"""What the tool itself costs: `python -m benchmarks.overhead`.
+
+Bookkeeping of a search is everything but compiling, scoring and timing. Capturing and rewriting are measured against
+`jax.make_jaxpr`, the trace that JAX needs for the user's own function.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import tuner
+from benchmarks import command, markdown, transformer
+from benchmarks.fashion_mlp import load_task
+from search_spaces import Precision
+from tuner._jax_compat import jaxprs_in, open_jaxpr
+from tuner.measure import device_lock
+from tuner.measure.latency import Effort, compare, median_interval
+from tuner.measurement import Costs
+from tuner.program import original_policy, prepare, uniform_policy
+from tuner.report import numbers
+from tuner.search.progress import ProgressEvent
+from tuner.study import Study
+from tuner.task import Task
+
+TITLE = "What the tool itself costs"
+TRIALS, SMOKE_TRIALS = 24, 2
+LAYERS, SMOKE_LAYERS = (6, 24, 96), (1, 2)
+HELP_RUNS, SMOKE_HELP_RUNS = 10, 2
+# Tracing takes up to seconds, so few pairs; what is compared differs by far more than the interval.
+_TRACING = Effort(width=0.05, seconds=5.0, pairs=6)
+
+
+def report(smoke: bool) -> Iterator[str]:
+    """The three tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield bookkeeping(load_task(smoke), SMOKE_TRIALS if smoke else TRIALS, Path(folder))
+    yield help_seconds(SMOKE_HELP_RUNS if smoke else HELP_RUNS)
+    yield tracing(SMOKE_LAYERS if smoke else LAYERS, command.SMOKE if smoke else _TRACING)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The trials of a search without its beginning and its confirmation: how long, how many, and what they cost."""
+
+    search_s: float
+    span_s: float
+    trials: int
+    costs: list[Costs]
+
+
+def bookkeeping(task: Task, trials: int, folder: Path) -> str:
+    """Where the time of a search goes, per trial and as a share of the search."""
+    span = _search(task, trials, folder)
+    parts = {
+        "compile": sum(costs.compile_s for costs in span.costs),
+        "score": sum(costs.quality_s for costs in span.costs),
+        "time": sum(costs.latency_s for costs in span.costs),
+        "prepare and trace": sum(costs.prepare_s + costs.trace_s for costs in span.costs),
+    }
+    rest = span.span_s - sum(parts.values())
+    parts["sampler, store and all else"] = rest
+    parts["**bookkeeping** (all but compile, score, time)"] = rest + parts["prepare and trace"]
+    rows = [
+        (label, f"{seconds:.3f}", f"{seconds / span.trials * 1000:.1f}", f"{seconds / span.search_s:.1%}")
+        for label, seconds in parts.items()
+    ]
+    hits = sum(costs.compile_cache == "hit" for costs in span.costs)
+    said = (
+        f"{task.name}, {trials} trials: {span.search_s:.1f} s in all; the table leaves out its beginning with the "
+        f"baseline, and the confirmation. {hits} of {len(span.costs)} programs came from the compile cache."
+    )
+    return f"{said}\n\n{markdown.table(('stage of a search', 's', 'ms per trial', 'share of the search'), rows)}"
+
+
+def help_seconds(runs: int) -> str:
+    """Seconds of `tuner --help`, next to those of an empty Python program."""
+    script = Path(sys.executable).with_name("tuner")
+    prefix = [str(script)] if script.exists() else [sys.executable, "-m", "tuner"]
+    programs = {"`tuner --help`": [*prefix, "--help"], "`python -c pass`": [sys.executable, "-c", "pass"]}
+    seconds: dict[str, list[float]] = {label: [] for label in programs}
+    for _ in range(runs):
+        for label, program in programs.items():
+            started = time.perf_counter()
+            subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+            seconds[label].append(time.perf_counter() - started)
+    rows = []
+    for label, samples in seconds.items():
+        median, low, high = median_interval(np.asarray(samples))
+        rows.append((label, f"{median:.3f} ({low:.3f}..{high:.3f})"))
+    return markdown.table(("program", f"s, median of {runs} (95 %)"), rows)
+
+
+def tracing(layers: tuple[int, ...], effort: Effort) -> str:
+    """Capture, prepare and the trace of the rewritten function as ratios to `jax.make_jaxpr`, by size of the program."""
+    titles = (
+        *("transformer", "equations", "make_jaxpr, ms", "capture", "prepare i8/i8/i32"),
+        *("trace all original", "trace all i8/i8/i32", "equations in i8/i8/i32"),
+    )
+    return markdown.table(titles, (_trace_row(count, effort) for count in layers))
+
+
+def _trace_row(layers: int, effort: Effort) -> tuple[str, ...]:
+    params, x = transformer.make(layers)
+    program = tuner.capture(transformer.apply, params, (x,))
+    i8 = uniform_policy(program, Precision.parse("i8/i8/i32"))
+    original = prepare(transformer.apply, params, original_policy(program), program=program)
+    integer = prepare(transformer.apply, params, i8, program=program)
+    candidates: list[Callable[[], object]] = [
+        lambda: tuner.capture(transformer.apply, params, (x,)),
+        lambda: jax.block_until_ready(prepare(transformer.apply, params, i8, program=program).params),
+        lambda: _trace(original, original.params, x),
+        lambda: _trace(integer, integer.params, x),
+    ]
+    with device_lock():
+        latencies = compare(lambda: _trace(transformer.apply, params, x), candidates, effort=effort)
+    baseline_ms = latencies[0].milliseconds / latencies[0].ratio
+    cells = [markdown.ratio(latency) for latency in latencies]
+    return (
+        *(f"{layers} layers", _equations(transformer.apply, params, x), numbers.milliseconds(baseline_ms), *cells),
+        _equations(integer, integer.params, x),
+    )
+
+
+def _trace(function: Callable[..., Any], *arguments: Any) -> Any:
+    # A function of its own each time: JAX keeps the traces of those it knows.
+    return jax.make_jaxpr(lambda *given: function(*given))(*arguments)
+
+
+def _equations(function: Callable[..., Any], *arguments: Any) -> str:
+    def count(jaxpr: Any) -> int:
+        inside = [open_jaxpr(inner)[0] for eqn in jaxpr.eqns for inner in jaxprs_in(eqn.params)]
+        return len(jaxpr.eqns) + sum(map(count, inside))
+
+    return str(count(_trace(function, *arguments).jaxpr))
+
+
+def _search(task: Task, trials: int, folder: Path) -> Span:
+    times: list[float] = []
+
+    def note(_: ProgressEvent) -> None:
+        times.append(time.perf_counter())
+
+    started = time.perf_counter()
+    storage = f"sqlite:///{folder / 'overhead.db'}"
+    study = tuner.search(task, trials=trials, max_drop=0.01, storage=storage, seed=0, progress=note)
+    ended = time.perf_counter()
+    # The first event ends the baseline, whose costs belong to the beginning.
+    return Span(ended - started, times[-1] - times[0], len(times) - 1, _costs(study))
+
+
+def _costs(study: Study) -> list[Costs]:
+    """Of everything that was run but the baseline; a policy that came up again cost nothing."""
+    tried = [trial.outcome.costs for trial in study.trials()[1:] if trial.outcome is not None]
+    return tried + [point.measurement.costs for point in study.points() if point.is_reference]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints the report."""
+    return command.run({TITLE: report}, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+import sys
+
+import pytest
+
+from benchmarks import fashion_mlp, machine, markdown, matmul_limits, overhead, qwix_mlp
+from tests.factories import make_latency
+from tuner.errors import InputError
+
+
+def test_a_table_is_aligned_markdown():
+    text = markdown.table(("program", "ms"), [("a|b", "1.25"), ("a longer one", "10")])
+    assert text.splitlines() == [
+        "| program      |   ms |",
+        "| ------------ | ---: |",
+        "| a\\|b         | 1.25 |",
+        "| a longer one |   10 |",
+    ]
+
+
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="has 1 cells for 2 columns"):
+        markdown.table(("program", "ms"), [("alone",)])
+
+
+def test_a_ratio_carries_its_interval():
+    latency = make_latency(0.5)
+    assert markdown.ratio(latency) == f"0.500 ({latency.low:.3f}..{latency.high:.3f})"
+
+
+def test_the_header_names_cpu_versions_and_threads():
+    import jax
+
+    text = machine.header()
+    assert f"jax {jax.__version__}, jaxlib " in text
+    assert " threads, load " in text
+    assert " UTC" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "megahertz", "peak"),
+    [("fma avx2", "2500.0", 80.0), ("fma avx2 avx512f", "2000.0", 128.0), ("avx2", "2500.0", None), ("fma", "", None)],
+)
+def test_the_peak_follows_from_clock_and_vector_width(monkeypatch, flags, megahertz, peak):
+    monkeypatch.setattr(machine, "_cpuinfo", {"flags": flags, "cpu MHz": megahertz}.get)
+    found = machine.peak_gflops_per_core()
+    assert (found and found[0]) == peak
+
+
+def test_without_qwix_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "qwix", None)
+    with pytest.raises(InputError, match="qwix is not installed: pip install qwix flax"):
+        qwix_mlp.quantized({}, ())
+
+
+def test_every_product_agrees_with_float32():
+    ways = matmul_limits.products((1, 32, 8))  # one row: all of them
+    function, operands = ways["f32/f32/f32 again"]
+    expected = function(*operands)
+    for label, (function, operands) in ways.items():
+        result = function(*operands)
+        assert result.shape == (1, 8), label
+        if "alone" not in label:  # integers without their scales
+            assert abs(result.astype("float32") - expected).max() < 0.25, label
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (fashion_mlp, "| policy of all `original` |"),
+        (overhead, "| `tuner --help`   |"),
+        (matmul_limits, "| i8/i8/i32 with quantizing and scaling "),
+    ],
+)
+def test_each_benchmark_runs(module, expected, capsys):
+    assert module.main(["--smoke"]) == 0
+    printed = capsys.readouterr().out
+    assert "smoke run: the numbers mean nothing" in printed
+    assert expected in printed
