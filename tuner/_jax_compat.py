@@ -53,6 +53,14 @@ def is_plain_jit(eqn: Any) -> bool:
     return unspecified and all(layout is None for layout in layouts) and not params.get("compiler_options_kvs")
 
 
+def shard_map_settings(eqn: Any) -> dict[str, Any]:
+    """What `jax.shard_map` was called with: mesh, in_specs, out_specs, axis_names, check_vma."""
+    params = eqn.params
+    axes = params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"]
+    named = {name: params[name] for name in ("mesh", "in_specs", "out_specs", "check_vma")}
+    return {**named, "axis_names": set(axes)}
+
+
 def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The results of one equation on new operands, under the current name scope."""
     bind_params = eqn.primitive.get_bind_params(eqn.params)
