@@ -53,6 +53,15 @@ def is_plain_jit(eqn: Any) -> bool:
     return unspecified and all(layout is None for layout in layouts) and not params.get("compiler_options_kvs")
 
 
+def scan_counts(eqn: Any) -> tuple[int, int]:
+    """How many operands of a scan are constants and how many are carries; the rest are stacks."""
+    params = eqn.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carries, _ = params["ft_in"].unpack()  # since jax 0.11
+    return len(consts), len(carries)
+
+
 def shard_map_settings(eqn: Any) -> dict[str, Any]:
     """What `jax.shard_map` was called with: mesh, in_specs, out_specs, axis_names, check_vma."""
     params = eqn.params

@@ -139,19 +139,19 @@ def _enter(
 @register("scan")
 class _Scan:
     def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
-        consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
+        consts, carries = compat.scan_counts(eqn)
         stacks = operands[consts + carries :]
         arguments = [*operands[:consts], *[None] * carries, *stacks]
         length = int(eqn.params["length"])
         return (_enter(flattener, eqn.params["jaxpr"], arguments, scope, length, len(stacks)),)
 
     def operands_read(self, step: Step) -> tuple[Reference, ...]:
-        consts, carries = step.eqn.params["num_consts"], step.eqn.params["num_carry"]
+        consts, carries = compat.scan_counts(step.eqn)
         return step.operands[consts : consts + carries]
 
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
         params, (body,) = step.eqn.params, step.bodies
-        consts, carries = params["num_consts"], params["num_carry"]
+        consts, carries = compat.scan_counts(step.eqn)
         first = [outside.read(operand) for operand in self.operands_read(step)]
         stacks = {
             position: outside.read(operand)
