@@ -287,6 +287,19 @@ def function_called_twice() -> Example:
     )
 
 
+def linear_solve() -> Example:
+    """A solver of the user's own, with layers in its solve function."""
+
+    def apply(params: Any, x: Any) -> Any:
+        def solve(matvec: Any, b: Any) -> Any:
+            return jnp.tanh(b @ params["inverse"]["w"])
+
+        return jax.lax.custom_linear_solve(lambda v: v @ params["matrix"], x, solve, symmetric=True)
+
+    params = {"inverse": {"w": normal(6, 6)}, "matrix": normal(6, 6, seed=1)}
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), ("inverse", "matmul")))
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
     make.__name__: make
     for make in (
@@ -310,5 +323,6 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         nested_scans,
         while_with_condition,
         function_called_twice,
+        linear_solve,
     )
 }
