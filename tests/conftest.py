@@ -23,6 +23,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     tempfile.tempdir = None  # read the variable again
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(_SCRATCH, "compiled")))
 
+# Keras, for the tests of its adapter; it leaves a settings file behind.
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("KERAS_HOME", str(Path(tempfile.gettempdir(), "keras")))
+
 # Compiling takes seconds at times, so no deadline per example; few examples because each one may compile.
 hypothesis.settings.register_profile("tuner", deadline=None, max_examples=30)
 hypothesis.settings.load_profile("tuner")
