@@ -15,10 +15,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Subprocesses run in the test's own folder and still find the packages.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
-# Compiled programs of tests are kept until the run ends, one folder for all its workers, and not in the user's cache.
-_COMPILED = None
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _COMPILED = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="tuner-tests-")
+# One folder for all workers of a run, removed at its end: compiled programs are kept there and not in the user's cache, and
+# so is the lock of the device, so that tests never wait for a search that somebody runs beside them.
+_SCRATCH = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _SCRATCH = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tuner-tests-")
+    tempfile.tempdir = None  # read the variable again
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(_SCRATCH, "compiled")))
+
+# Keras, for the tests of its adapter; it leaves a settings file behind.
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("KERAS_HOME", str(Path(tempfile.gettempdir(), "keras")))
 
 # Compiling takes seconds at times, so no deadline per example; few examples because each one may compile.
 hypothesis.settings.register_profile("tuner", deadline=None, max_examples=30)
@@ -33,5 +40,5 @@ def _own_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def pytest_unconfigure() -> None:
     """Removes the folder, in the process that made it: workers inherit its name and end before."""
-    if _COMPILED is not None:
-        shutil.rmtree(_COMPILED, ignore_errors=True)
+    if _SCRATCH is not None:
+        shutil.rmtree(_SCRATCH, ignore_errors=True)

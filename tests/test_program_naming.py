@@ -10,7 +10,7 @@ def paths(tree: object) -> list[naming.Path]:
     return [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-@pytest.mark.parametrize("word", ["kernel", "weight", "w", "W", "embedding"])
+@pytest.mark.parametrize("word", ["kernel", "weight", "w", "W", "embedding", "embeddings"])
 def test_a_last_part_that_only_says_weight_is_left_out(word: str) -> None:
     assert naming.weight_names([frozenset({0})], paths({"fc": {word: 1}})) == ["fc"]
 

@@ -54,6 +54,23 @@ def is_plain_jit(eqn: Any) -> bool:
     return unspecified and all(layout is None for layout in layouts) and not params.get("compiler_options_kvs")
 
 
+def scan_counts(eqn: Any) -> tuple[int, int]:
+    """How many operands of a scan are constants and how many are carries; the rest are stacks."""
+    params = eqn.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carries, _ = params["ft_in"].unpack()  # since jax 0.11
+    return len(consts), len(carries)
+
+
+def shard_map_settings(eqn: Any) -> dict[str, Any]:
+    """What `jax.shard_map` was called with: mesh, in_specs, out_specs, axis_names, check_vma."""
+    params = eqn.params
+    axes = params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"]
+    named = {name: params[name] for name in ("mesh", "in_specs", "out_specs", "check_vma")}
+    return {**named, "axis_names": set(axes)}
+
+
 def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The results of one equation on new operands, under the current name scope."""
     bind_params = eqn.primitive.get_bind_params(eqn.params)

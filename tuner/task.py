@@ -31,7 +31,8 @@ NATURAL_DUPLICATES = 0.01
 class Task:
     """A function with parameters, the examples it is judged on, and how.
 
-    The examples are shuffled once, always in the same way, and kept in three splits: `search` decides, `holdout`
+    `Task(...)` takes a plain function and its parameters; `Task.from_nnx`, `from_linen`, `from_equinox`, `from_haiku` and
+    `from_keras` take a model of that library. The examples are shuffled once, always in the same way, and kept in three splits: `search` decides, `holdout`
     confirms what was chosen, `calibration` (a slice of `search` unless given) sets scales.
     """
 
@@ -93,6 +94,66 @@ class Task:
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
+
+    @classmethod
+    def from_nnx(cls, model: Any, *, call: Callable[..., Any] | None = None, **settings: Any) -> "Task":
+        """A task on a Flax NNX module, in evaluation mode.
+
+        Args:
+            model: the module; it is not changed.
+            call: how a batch goes through the model, `call(model, *inputs)`; by default `model(*inputs)`. The same for
+                every library here.
+            **settings: what `Task` takes: name, inputs, labels, batch_size, metric, holdout, calibration.
+        """
+        from tuner.adapters import nnx
+
+        apply, params = nnx.to_function(model, call=call)
+        return cls(apply=apply, params=params, **settings)
+
+    @classmethod
+    def from_linen(
+        cls, module: Any, variables: Any, *, rngs: Any = None, call: Callable[..., Any] | None = None, **settings: Any
+    ) -> "Task":
+        """A task on a Flax Linen module and the variables of `module.init`, or what training made of them."""
+        from tuner.adapters import linen
+
+        apply, params = linen.to_function(module, variables, rngs=rngs, call=call)
+        return cls(apply=apply, params=params, **settings)
+
+    @classmethod
+    def from_equinox(
+        cls, model: Any, state: Any = None, *, call: Callable[..., Any] | None = None, **settings: Any
+    ) -> "Task":
+        """A task on an Equinox module of one example, in inference mode and under `jax.vmap` unless `call` is given."""
+        from tuner.adapters import equinox
+
+        apply, params = equinox.to_function(model, state, call=call)
+        return cls(apply=apply, params=params, **settings)
+
+    @classmethod
+    def from_haiku(
+        cls,
+        transformed: Any,
+        params: Any,
+        state: Any = None,
+        *,
+        rng: Any = None,
+        call: Callable[..., Any] | None = None,
+        **settings: Any,
+    ) -> "Task":
+        """A task on what `hk.transform` or `hk.transform_with_state` gave, with its parameters, state and random key."""
+        from tuner.adapters import haiku
+
+        apply, named = haiku.to_function(transformed, params, state, rng=rng, call=call)
+        return cls(apply=apply, params=named, **settings)
+
+    @classmethod
+    def from_keras(cls, model: Any, *, call: Callable[..., Any] | None = None, **settings: Any) -> "Task":
+        """A task on a built Keras 3 model or layer that runs on JAX, called with `training=False`."""
+        from tuner.adapters import keras
+
+        apply, params = keras.to_function(model, call=call)
+        return cls(apply=apply, params=params, **settings)
 
     def __repr__(self) -> str:
         return (

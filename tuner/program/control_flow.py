@@ -1,4 +1,4 @@
-"""Rules for `scan`, `while` and `cond`: how capture enters what they hold, and how a rewrite runs them.
+"""Rules for `scan`, `while`, `cond` and `shard_map`: how capture enters what they hold, and how a rewrite runs them.
 
 Inside a body, references to what was known outside stay as they are: outer slots are read from around the body, weights
 are expressions there as anywhere. Only what changes per iteration, carries and slices, gets places of its own. Carries and
@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
+from jax.sharding import PartitionSpec
 
 from tuner import _jax_compat as compat
-from tuner.program.expression import Slice, sources
+from tuner.program.expression import Shards, Slice, sources
 from tuner.program.steps import Body, Reference, Step
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ class Outside(Protocol):
         ...
 
     def packed_in(self, body: Body) -> dict[str, Any]:
-        """Packed weights that are stacked along the iterations of a body, by slot name."""
+        """Packed weights that are stacked along the iterations, or devices, of a body, by slot name."""
+        ...
+
+    def split_axes(self, body: Body, name: str) -> tuple[Any, ...]:
+        """The mesh axes that a packed weight of a `shard_map` body is split over."""
         ...
 
 
@@ -103,6 +108,7 @@ def _enter(
     scope: Any,
     executions: int,
     stacked: int,
+    shards: Sequence[Shards | None] | None = None,
 ) -> Body:
     """A body whose arguments are outer references, or None for slots of its own; the last `stacked` are slices."""
     jaxpr, consts = compat.open_jaxpr(closed)
@@ -118,7 +124,8 @@ def _enter(
                 and not isinstance(reference, int)
                 and sources(reference)
             ):
-                slices[position] = Slice(reference, number, variable.aval)
+                split = None if shards is None else shards[position]
+                slices[position] = Slice(reference, number, variable.aval, split)
                 given.append(slices[position])
             elif position >= first_slice or reference is None:
                 own.append(flattener.new_slot())
@@ -132,19 +139,19 @@ def _enter(
 @register("scan")
 class _Scan:
     def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
-        consts, carries = eqn.params["num_consts"], eqn.params["num_carry"]
+        consts, carries = compat.scan_counts(eqn)
         stacks = operands[consts + carries :]
         arguments = [*operands[:consts], *[None] * carries, *stacks]
         length = int(eqn.params["length"])
         return (_enter(flattener, eqn.params["jaxpr"], arguments, scope, length, len(stacks)),)
 
     def operands_read(self, step: Step) -> tuple[Reference, ...]:
-        consts, carries = step.eqn.params["num_consts"], step.eqn.params["num_carry"]
+        consts, carries = compat.scan_counts(step.eqn)
         return step.operands[consts : consts + carries]
 
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
         params, (body,) = step.eqn.params, step.bodies
-        consts, carries = params["num_consts"], params["num_carry"]
+        consts, carries = compat.scan_counts(step.eqn)
         first = [outside.read(operand) for operand in self.operands_read(step)]
         stacks = {
             position: outside.read(operand)
@@ -203,4 +210,46 @@ class _Cond:
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
         branches = [lambda body=body: run_body(body, [], {}, {}) for body in step.bodies]
         results: list[Any] = jax.lax.switch(outside.read(step.operands[0]), branches)
+        return results
+
+
+@register("shard_map")
+class _ShardMap:
+    def enter(self, flattener: "Flattener", eqn: Any, operands: tuple[Reference, ...], scope: Any) -> tuple[Body, ...]:
+        settings = compat.shard_map_settings(eqn)
+        manual = frozenset(settings["axis_names"])
+        shards = [Shards(settings["mesh"], spec, manual) for spec in settings["in_specs"]]
+        return (_enter(flattener, eqn.params["jaxpr"], operands, scope, 1, len(operands), shards),)
+
+    def operands_read(self, step: Step) -> tuple[Reference, ...]:
+        (body,) = step.bodies
+        return tuple(operand for position, operand in enumerate(step.operands) if position not in body.slices)
+
+    def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
+        (body,) = step.bodies
+        settings = compat.shard_map_settings(step.eqn)
+        pieces = {
+            position: outside.read(operand)
+            for position, operand in enumerate(step.operands)
+            if position not in body.slices or outside.needs(body.slices[position])
+        }
+        packed = outside.packed_in(body)
+
+        def on_each_device(pieces: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
+            own = [value for position, value in pieces.items() if position not in body.slices]
+            slices = {position: value for position, value in pieces.items() if position in body.slices}
+            return run_body(body, own, slices, jax.tree_util.tree_map(lambda part: part[0], packed))
+
+        split = jax.shard_map(
+            on_each_device,
+            mesh=settings["mesh"],
+            in_specs=(
+                {position: settings["in_specs"][position] for position in pieces},
+                {name: PartitionSpec(outside.split_axes(body, name)) for name in packed},
+            ),
+            out_specs=list(settings["out_specs"]),
+            axis_names=settings["axis_names"],
+            check_vma=settings["check_vma"],
+        )
+        results: list[Any] = split(pieces, packed)
         return results

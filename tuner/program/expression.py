@@ -4,7 +4,7 @@ Capture builds expressions instead of running equations whose operands are all k
 such an expression: `prepare` evaluates it once, and the rewritten function never computes it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,31 @@ class Constant:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Shards:
+    """How a mesh splits a value between the devices that run a `shard_map` body."""
+
+    mesh: Any
+    spec: Any
+    manual_axes: frozenset[Any]
+
+    @property
+    def axes(self) -> tuple[Any, ...]:
+        """The mesh axes that the value is split over."""
+        names: dict[Any, None] = {}
+        for entry in self.spec:
+            for name in entry if isinstance(entry, tuple) else (entry,):
+                names.update({} if name is None else {name: None})
+        return tuple(names)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Slice:
-    """What one iteration of a scan sees of a stacked value that depends on parameters alone."""
+    """What one iteration of a scan, or one device of a `shard_map`, sees of a value that depends on parameters alone."""
 
     stack: "Expression"
     loop: int  # the number of the body that it is seen in
     aval: Any
+    shards: Shards | None = None  # None: a scan's slice along the first axis
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -170,3 +189,8 @@ def parts_outside(expression: Expression, bodies: frozenset[int]) -> list[Expres
         elif not (isinstance(current, Slice) and current.loop in bodies):
             found.append(current)
     return found
+
+
+def split_axes(pieces: Iterable[Slice]) -> tuple[Any, ...]:
+    """The mesh axes that any of these shards are split over, each once."""
+    return tuple(dict.fromkeys(axis for piece in pieces if piece.shards is not None for axis in piece.shards.axes))

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 # A last part that says only "the weight of this layer".
-_WEIGHT_WORDS = frozenset({"kernel", "weight", "w", "W", "embedding"})
+_WEIGHT_WORDS = frozenset({"kernel", "weight", "w", "W", "embedding", "embeddings"})
 
 Path = tuple[Any, ...]
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import control_flow, kernels
-from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources
+from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources, split_axes
 from tuner.program.program import Program
 from tuner.program.steps import Body, Reference, Site, Step, last_uses
 
@@ -47,6 +48,13 @@ class Plan:
             if any(piece.loop == body.number for piece in slices_in(site.weight))
         }
         return list(names)
+
+    def split_axes(self, body: Body, name: str) -> tuple[Any, ...]:
+        """The mesh axes that a packed weight of a `shard_map` body is split over."""
+        sites = (site for step in body.steps for site in step.sites() if self.slots.get(id(site)) == name)
+        site = next(sites)
+        assert site.weight is not None  # it has a slot
+        return split_axes(piece for piece in slices_in(site.weight) if piece.loop == body.number)
 
     def known_before(self, step: Step) -> list[Expression]:
         """What a control-flow step's bodies read that can be computed before it is entered."""

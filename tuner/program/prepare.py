@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax.sharding import PartitionSpec
 
 from tuner.errors import CaptureError, PolicyError
 from tuner.policy import Assignment, Policy
 from tuner.policy_file import check_fits
 from tuner.program import kernels
 from tuner.program.capture import capture
-from tuner.program.expression import evaluate, slices_in
+from tuner.program.expression import Slice, evaluate, slices_in, split_axes
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
 from tuner.program.plan import Plan, plan
@@ -151,10 +152,28 @@ def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: di
         def one(*values: Any) -> dict[str, Any]:
             return pack_within(loops[1:], {**memo, **{id(p): [v] for p, v in zip(mine, values, strict=True)}})
 
-        packed: dict[str, Any] = jax.vmap(one)(*stacks)
+        packed: dict[str, Any] = _for_each_piece(mine, one)(*stacks)
         return packed
 
     return pack_within(sorted({piece.loop for piece in pieces}), memo)
+
+
+def _for_each_piece(pieces: list[Slice], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on all slices at once: along the first axis of stacks, or on every device of a mesh.
+
+    What the devices of a mesh compute is stacked along a new first axis, which is split as their pieces are.
+    """
+    shards = pieces[0].shards
+    if shards is None:
+        return jax.vmap(function)
+    return jax.shard_map(
+        lambda *values: jax.tree_util.tree_map(lambda part: part[None], function(*values)),
+        mesh=shards.mesh,
+        in_specs=tuple(piece.shards.spec for piece in pieces if piece.shards is not None),
+        out_specs=PartitionSpec(split_axes(pieces)),
+        axis_names=set(shards.manual_axes),
+        check_vma=False,
+    )
 
 
 def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:

@@ -79,6 +79,10 @@ class _Machine:
         """Packed weights that are stacked along the iterations of a body."""
         return {name: self.packed[name] for name in self.plan.stacked_in(body)}
 
+    def split_axes(self, body: Body, name: str) -> tuple[Any, ...]:
+        """The mesh axes that a packed weight of a `shard_map` body is split over."""
+        return self.plan.split_axes(body, name)
+
     def step(self, step: Step) -> None:
         """Runs one step and keeps its results."""
         opened = bool(step.bodies) and self.plan.opens(step)

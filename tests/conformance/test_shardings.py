@@ -1,0 +1,48 @@
+"""Parameters spread over a mesh stay spread, through prepare and the rewritten function."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+BOUNDS = {"original": 0.0, "f32/f32/f32": 1e-6, "bf16/bf16/f32": 0.01, "i8/i8/i32": 0.05, "i8/f32/f32": 0.03}
+LAYERS = {
+    "data parallel": ["input", "up", "down"],
+    "tensor parallel": ["input", "up", "down"],
+    "shard_map": ["input", "up", "down"],
+    "scan in shard_map": ["input", "stack"],
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> Any:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.sharded_programs"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("precision", BOUNDS)
+def test_results_and_their_shardings_are_the_users(results: Any, name: str, precision: str) -> None:
+    found = results[name][precision]
+    assert found["layers"] == LAYERS[name]
+    assert found["same sharding"]
+    assert found["error"] <= BOUNDS[precision]
+
+
+@pytest.mark.parametrize("name", ["tensor parallel", "shard_map", "scan in shard_map"])
+def test_packed_weights_are_split_as_the_parameters_were(results: Any, name: str) -> None:
+    for precision in ("bf16/bf16/f32", "i8/i8/i32"):
+        found = results[name][precision]
+        assert set(found["devices"].values()) == {8}
+        assert set(found["pieces"].values()) == {2}
+
+
+def test_copies_stay_copies(results: Any) -> None:
+    assert set(results["data parallel"]["i8/i8/i32"]["pieces"].values()) == {1}

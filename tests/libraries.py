@@ -1,0 +1,39 @@
+"""What the adapter tests share: a task on a library's own model, held to the checks of every program."""
+
+import numpy as np
+
+from tests.conformance import checks
+from tests.programs import Example, normal
+from tuner import Task
+
+
+def images(size: int = 16, examples: int = 8) -> np.ndarray:
+    return normal(examples, size, size, 3)
+
+
+def settings(inputs, **changes):
+    """The rest of a task; the metric only has to exist."""
+    return {"name": "toy", "inputs": inputs, "batch_size": 4, "metric": lambda outputs, labels: outputs} | changes
+
+
+def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32", "i8/i8/i32")) -> None:
+    """Names, the library's own result to the bit, and what holds for every program.
+
+    Args:
+        task: what the adapter made.
+        layers: the names of the layers that have parameters, in any order.
+        expected: the library's own outputs for `batch(task)`, jitted.
+        precisions: the uniform policies to run.
+    """
+    example = Example(task.apply, task.params, batch(task), ())
+    program = checks.capture_example(example)
+    assert sorted(layer.name for layer in program.layers if layer.params) == sorted(layers)
+    reference = checks.run_jitted(example)
+    np.testing.assert_array_equal(reference, expected)
+    checks.all_original_is_identical(example, program)
+    for text in precisions:
+        checks.outputs_are_kept(example, program, reference, text)
+
+
+def batch(task: Task):
+    return next(task.search.batches(task.batch_size))[0]
