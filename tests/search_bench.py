@@ -72,6 +72,9 @@ class FakeEvaluator:
         self.confirmed += policies
         return [Confirmation(latency=make_latency(0.5), quality=make_quality(0.0)) for _ in policies]
 
+    def check(self) -> None:
+        pass
+
     def _numbers(self, weights: Sequence[str]) -> Measurement:
         ratio = 1.0 - sum(1 - SPEED[weight] for weight in weights) / 10
         drop = sum(LOSS[weight] for weight in weights)

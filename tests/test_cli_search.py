@@ -64,7 +64,7 @@ class Fake(FakeEvaluator):
 def _tiny(monkeypatch):
     Path("tiny.py").write_text(TASK)
     monkeypatch.setattr(Fake, "made", [])
-    monkeypatch.setattr(runner, "Evaluator", Fake)
+    monkeypatch.setattr(runner, "make_evaluator", Fake)
     monkeypatch.setattr(measure, "Evaluator", Fake)
     monkeypatch.setattr(runner, "kernel_table", lambda *_, **__: KernelTable())
 

@@ -13,6 +13,13 @@ def test_ten_minutes_when_neither_trials_nor_budget_is_given():
     assert (settings().trials, settings().seconds) == (None, 600.0)
 
 
+def test_isolation_is_child_unless_asked_otherwise():
+    assert settings().isolation == "child"
+    assert settings(isolation="none").isolation == "none"
+    with pytest.raises(InputError, match="isolation 'docker' is neither of child, none; give child to measure in a"):
+        settings(isolation="docker")
+
+
 def test_the_recommended_trials_stand_in_for_ten_minutes_only():
     assert (settings(recommended_trials=30).trials, settings(recommended_trials=30).seconds) == (30, None)
     given = settings(recommended_trials=30, budget="5m")

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax._src import core as _core
 from jax._src import source_info_util as _source_info
+from jax._src import xla_bridge as _xla_bridge
 from jax.extend import core as jex_core
 
 Jaxpr = jex_core.Jaxpr
@@ -120,3 +121,21 @@ def abstract(leaf: Any) -> Any:
 def weak(value: Any) -> Any:
     """The value with a weak type."""
     return jax.lax._convert_element_type(value, weak_type=True)  # type: ignore[attr-defined]
+
+
+def backends_are_initialized() -> bool:
+    """True once this process holds its devices, and on most accelerators their memory."""
+    return bool(_xla_bridge.backends_are_initialized())
+
+
+def configuration() -> dict[str, Any]:
+    """Every setting of JAX that is a plain value, as it is in force here and now."""
+    values = {name: getattr(jax.config, name, None) for name in jax.config.values}
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+
+
+def configure(settings: dict[str, Any]) -> None:
+    """Brings the configuration of this process to the given one; what this version does not know is left alone."""
+    for name, value in settings.items():
+        if getattr(jax.config, name, value) != value:
+            jax.config.update(name, value)

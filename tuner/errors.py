@@ -25,6 +25,10 @@ class GoalMissed(TunerError):
     exit_code = 1
 
 
+class MeasuringStopped(TunerError):
+    """Candidates end the process they are measured in, one after the other; going on would only lose more."""
+
+
 class CaptureError(TunerError):
     """The task's function cannot be traced, or its layers are not those of the policy."""
 

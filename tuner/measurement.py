@@ -74,6 +74,7 @@ NON_FINITE = "non-finite"
 OUT_OF_MEMORY = "out of memory"
 ERROR = "error"
 DEADLINE = "deadline"
+CRASH = "crash"  # its process ended: by a signal, or because native code or the program itself ended it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

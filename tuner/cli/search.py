@@ -25,6 +25,13 @@ from tuner.study import Study
 @click.option("--batch-size", metavar="N", help="Examples per call.  [default: the task's own]")
 @click.option("--objectives", metavar="LIST", help="One or more of latency,quality,memory.  [default: all]")
 @click.option("--start", metavar="FILE", help="A policy file to try right after the baseline.")
+@click.option(
+    "--isolation",
+    metavar="child|none",
+    default="child",
+    show_default=True,
+    help="Run candidates in a process of their own, which may crash or hang; or in this one, for a debugger.",
+)
 @talk_options
 def command(
     task: str,
@@ -39,17 +46,21 @@ def command(
     batch_size: str | None,
     objectives: str | None,
     start: str | None,
+    isolation: str,
 ) -> None:
     """Search for the best precision of every layer, by measurement.
 
     TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out. Stop with
     Ctrl-C at any time: the same command goes on where it stopped, and nothing is measured twice.
     """
+    from tuner.measure.sending import leave_memory_to_child
     from tuner.search.budget import read_count
     from tuner.search.runner import run_search
-    from tuner.search.settings import check_settings
+    from tuner.search.settings import CHILD, check_settings
     from tuner.task_reference import load_study
 
+    if isolation == CHILD:
+        leave_memory_to_child()  # before the task's module does anything with JAX
     wanted_trials = None if trials is None else read_count(trials, "--trials")
     examples = None if batch_size is None else read_count(batch_size, "--batch-size")
     loaded = load_study(task)
@@ -65,6 +76,7 @@ def command(
         seed=seed,
         objectives=None if objectives is None else objectives.split(","),
         start=start,
+        isolation=isolation,
         recommended_trials=loaded.trials,
         recommended_drop=loaded.max_drop,
         recommended_space=loaded.space,

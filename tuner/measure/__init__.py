@@ -6,3 +6,5 @@ from tuner.measure.device import device_name as device_name
 from tuner.measure.evaluator import Evaluator as Evaluator
 from tuner.measure.kernel_table import KernelTable as KernelTable
 from tuner.measure.kernel_table import time_kernels as time_kernels
+from tuner.measure.remote import IsolatedEvaluator as IsolatedEvaluator
+from tuner.measure.remote import make_evaluator as make_evaluator

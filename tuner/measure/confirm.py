@@ -24,6 +24,7 @@ def confirm(
     reference_ms: float,
     effort: Effort = FULL_EFFORT,
     seed: int = 0,
+    before_timing: Call = lambda: None,
 ) -> list[Confirmation | Failure]:
     """One confirmation or failure per candidate, in order.
 
@@ -39,9 +40,11 @@ def confirm(
         reference_ms: the study's baseline in milliseconds.
         effort: when to stop, per candidate.
         seed: of the bootstraps.
+        before_timing: called when all are compiled and scored.
     """
     outcomes: list[tuple[Call, Quality] | Failure] = [_score(build, holdout, inputs, device) for build in builds]
     calls = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
+    before_timing()
     baseline_call = baseline.timed_call(inputs, device)
     latencies = iter(
         compare(baseline_call, calls, reference_ms=reference_ms, effort=effort, seed=seed) if calls else ()

@@ -5,15 +5,16 @@ cheap to know first: compile, one batch (finite?), a short timing (slow?), quali
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from search_spaces import parse_format
+from search_spaces import Precision, parse_format
 from tuner.drop import Drop
 from tuner.errors import InputError, TunerError
 from tuner.measure import confirm as confirming
@@ -23,6 +24,7 @@ from tuner.measure.effective import effective_inputs, effective_precisions
 from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy
 from tuner.measure.failures import failure_of
 from tuner.measure.intervals import Scores, certain_drop
+from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, best_within, compare, quick, time_alone
 from tuner.measure.memory import measure_memory
 from tuner.measure.quality import GivenUp, NonFinite, Scorer
@@ -52,6 +54,18 @@ _SECOND_LOOK_S = 0.05
 _LOSER_DROPS = 2.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """A stretch of work that begins: what it is, how long it may take, and which of several candidates it is about."""
+
+    name: str
+    seconds: float | None = None
+    index: int | None = None
+
+
+OnPhase = Callable[[Phase], object]
+
+
 class Evaluator:
     """Measures candidates of one task against its resident baseline.
 
@@ -61,10 +75,11 @@ class Evaluator:
         max_drop: the allowed drop of quality; twice it ends a candidate early.
         objectives: what the search minimizes; with memory among them slow candidates are given more room.
         deadline_s: seconds that compiling, and one call, may take. In this process neither can be interrupted, so a
-            candidate fails when it comes back late.
+            candidate fails when it comes back late; who watches from outside is told through `on_phase`.
         reference_ms: the study's baseline in milliseconds, when it is older than this evaluator; its own otherwise.
         effort: how long a candidate is timed.
         seed: of the bootstraps.
+        on_phase: called as a stretch of work begins.
     """
 
     def __init__(
@@ -78,8 +93,10 @@ class Evaluator:
         reference_ms: float | None = None,
         effort: Effort = FULL_EFFORT,
         seed: int = 0,
+        on_phase: OnPhase = lambda phase: None,
     ) -> None:
         enable_compile_cache()
+        self._on_phase = on_phase
         self._task = task
         self._program = program
         self._slow = _SLOW_BUT_MAYBE_SMALL if "memory" in objectives else _SLOW
@@ -113,20 +130,35 @@ class Evaluator:
         """Every policy once more, all in one interleaved round with the baseline, and scored on the holdout split."""
         with device_lock():
             if self._holdout is None:
+                self._on_phase(Phase(name="scoring the baseline on the holdout split"))
                 task = self._task
                 self._holdout = Scorer(
                     task.holdout, task.batch_size, task.metric, self._baseline, self._device, self._seed
                 )
             return confirming.confirm(
                 self._baseline,
-                [lambda policy=policy: self._compile(policy) for policy in policies],  # type: ignore[misc]
+                [partial(self._compile_to_confirm, number, policy) for number, policy in enumerate(policies)],
                 self._holdout,
                 self._inputs,
                 self._device,
                 reference_ms=self.baseline.latency.milliseconds,
                 effort=self._effort,
                 seed=self._seed,
+                before_timing=lambda: self._begin("timing", len(policies) * self._timing_s),
             )
+
+    def time_kernels(self, choices: Mapping[str, Sequence[Precision]], *, known: Times, budget_s: float) -> KernelTable:
+        """The kernel table of the program's operations; `known` times are not taken again."""
+        return time_kernels(
+            self._program,
+            choices,
+            known=known,
+            budget_s=budget_s,
+            progress=lambda done, total: self._begin("timing kernels", budget_s),
+        )
+
+    def check(self) -> None:
+        """Returns: nothing that happened in this process forbids to go on."""
 
     def close(self) -> None:
         """Lets go of everything on the device."""
@@ -142,6 +174,7 @@ class Evaluator:
 
     def _measure_baseline(self, reference_ms: float | None) -> None:
         task = self._task
+        self._on_phase(Phase(name="compiling the program as written"))
         self._params = commit(task.params, self._device)
         inputs, _, _ = next(task.search.batches(task.batch_size))
         self._inputs = commit(inputs, self._device)
@@ -160,11 +193,29 @@ class Evaluator:
             costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
         )
 
+    def _begin(self, name: str, extra_s: float = 0.0, index: int | None = None) -> None:
+        self._on_phase(Phase(name=name, seconds=self._deadline_s + extra_s, index=index))
+
+    @property
+    def _scoring_s(self) -> float:
+        """Seconds that scoring may take besides the deadline: a program at the limit of what counts as slow, thrice."""
+        return 3 * self._slow * self.baseline.costs.quality_s
+
+    @property
+    def _timing_s(self) -> float:
+        """Seconds that timing one candidate may take besides the deadline."""
+        return 10 * self._effort.seconds + 3 * self._effort.pairs * (1 + self._slow) * self._baseline_s
+
+    def _compile_to_confirm(self, number: int, policy: Policy) -> Executable:
+        self._begin("compiling and scoring", self._deadline_s + self._scoring_s, number)
+        return self._compile(policy)
+
     def _compile(self, policy: Policy) -> Executable:
         return compile_policy(self._task.apply, self._params, self._program, policy, self._inputs, self._device)
 
     def _attempt(self, build: Callable[[], Executable], policy: Policy | None) -> Measurement | Failure:
         with device_lock():
+            self._begin("compiling")
             try:
                 executable = build()
             except TunerError:  # a mistake of the caller, not of the candidate
@@ -179,12 +230,14 @@ class Evaluator:
                 return failure_of(error, ERROR, executable.costs)
 
     def _judge(self, executable: Executable, policy: Policy | None) -> Measurement | Failure:
+        self._begin("making the first call")
         call = executable.timed_call(self._inputs, self._device)
         started = time.perf_counter()
         failure = self._first_call(executable, call)
         costs = replace(executable.costs, latency_s=time.perf_counter() - started)
         if failure is not None:
             return replace(failure, costs=costs)
+        self._begin("scoring", self._scoring_s)
         started = time.perf_counter()
         quality = self._scorer.measure(executable, self._certainly_loses)
         costs = replace(costs, quality_s=time.perf_counter() - started)
@@ -192,6 +245,7 @@ class Evaluator:
             return self._quality_failure(quality, costs)
         effective = self._effective(executable, policy)
         memory = measure_memory(executable)
+        self._begin("timing", self._timing_s)
         started = time.perf_counter()
         (latency,) = compare(
             self._baseline_call,
@@ -221,6 +275,7 @@ class Evaluator:
         non_finite = self._scorer.non_finite(outputs)
         if non_finite is not None:
             return Failure(cause=NON_FINITE, message=non_finite.message)
+        self._begin("timing")
         ratio = self._quick_ratio(call, warm_up_s)
         if ratio is None:
             return None

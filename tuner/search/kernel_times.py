@@ -1,10 +1,10 @@
 """The kernel table of a study: read from the database, timed where the device does not know an operation yet."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from search_spaces import Precision
-from tuner.measure import KernelTable, device_fingerprint, time_kernels
-from tuner.program import Program
+from tuner.measure import KernelTable, device_fingerprint
 from tuner.search.budget import Budget
 from tuner.search.progress import Progress
 from tuner.store import Store
@@ -15,9 +15,18 @@ _SHARE = 0.1
 _LONGEST_S = 60.0
 
 
+class KernelTimer(Protocol):
+    """What this needs of an evaluator."""
+
+    def time_kernels(
+        self, choices: Mapping[str, Sequence[Precision]], *, known: Mapping[str, float], budget_s: float
+    ) -> KernelTable:
+        """The table of a program's operations."""
+
+
 def kernel_table(
     store: Store,
-    program: Program,
+    evaluator: KernelTimer,
     choices: Mapping[str, Sequence[Precision]],
     budget: Budget,
     display: Progress,
@@ -28,7 +37,7 @@ def kernel_table(
 
     Args:
         store: where times are kept, per device.
-        program: what is tuned.
+        evaluator: times them.
         choices: layer name -> the precisions it may take.
         budget: of the search; a share of it may be spent.
         display: told when timing begins.
@@ -41,7 +50,7 @@ def kernel_table(
     seconds = 0.0 if frozen else min(_LONGEST_S, _SHARE * budget.seconds if budget.seconds else _LONGEST_S)
     if not frozen:
         display.note("Timing the kernels of each operation.")
-    table = time_kernels(program, choices, known=known, budget_s=seconds)
+    table = evaluator.time_kernels(choices, known=known, budget_s=seconds)
     if len(table.times) > len(known):
         kept = {key: s if s == s else None for key, s in table.times.items()}
         store.save_probe(device, _PROBE, kept)

@@ -116,6 +116,7 @@ class Loop:
         """Measure until the budget ends or nothing is left to try.
 
         Raises:
+            MeasuringStopped: candidates end the process they are measured in, one after the other.
             KeyboardInterrupt: Ctrl-C; the running trial is failed, everything else kept.
         """
         while self._budget.allows(self._board.done, self._board.front_size):
@@ -142,6 +143,7 @@ class Loop:
 
     def _one_trial(self) -> None:
         self._interrupts.check()
+        self._evaluator.check()
         began = time.monotonic()
         asked = self._study.ask(self._space.distributions)
         label = self._labels.get(self._space.key(asked.params)) or label_of(self._space, asked.params)
@@ -158,6 +160,7 @@ class Loop:
         """The hand-made reference points, those that the study does not have yet."""
         while self._casts:
             self._interrupts.check()
+            self._evaluator.check()
             name = self._casts.pop(0)
             number, label = cast_trial(name), cast_label(name)
             outcome = self._objective.run_cast(name, cast_key(name), label, number)

@@ -37,6 +37,9 @@ class Measurer(Protocol):
     def confirm(self, policies: Sequence[Policy]) -> Any:
         """All of them again, interleaved, and on the holdout split."""
 
+    def check(self) -> None:
+        """Raises MeasuringStopped when there is no point in going on."""
+
 
 # Proposal -> policy, kernels chosen.
 PolicyMaker = Callable[[Proposal], Policy]

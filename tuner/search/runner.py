@@ -8,7 +8,8 @@ from typing import Any
 from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measure import Evaluator, device_name
+from tuner.measure import device_name, make_evaluator
+from tuner.measure.sending import leave_memory_to_child
 from tuner.policy import Policy
 from tuner.policy_file import check_fits
 from tuner.program import Program
@@ -23,7 +24,7 @@ from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
-from tuner.search.settings import Settings, check_settings
+from tuner.search.settings import CHILD, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study
@@ -46,6 +47,7 @@ def search(
     storage: str = DEFAULT_STORAGE,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    isolation: str = CHILD,
     progress: bool | Callable[[ProgressEvent], Any] = True,
 ) -> Study:
     """Search for the best precision of every layer; called again with the same study, goes on where it stopped.
@@ -63,6 +65,7 @@ def search(
         storage: the database.
         objectives: one or more of latency, quality and memory; by default all.
         start: a policy, or policy file, to try right after the baseline.
+        isolation: "child": candidates run in a process of their own, which they may crash; "none": in this one.
         progress: False for silence, or a callable that gets a ProgressEvent after every candidate.
 
     Raises:
@@ -80,6 +83,7 @@ def search(
         seed=seed,
         objectives=objectives,
         start=start,
+        isolation=isolation,
     )
     return run_search(task, settings, progress)
 
@@ -93,6 +97,8 @@ def run_search(
 ) -> Study:
     """`search` with checked settings; `verbose` shows every candidate on a terminal too."""
     limit = settings.budget()
+    if settings.isolation == CHILD:
+        leave_memory_to_child()
     check_task(task)
     program = capture_task(task)
     wanted = resolve_space(settings.space if settings.space is not None else settings.recommended_space, program)
@@ -132,8 +138,15 @@ def _run(
         f"{numbers.amount(space.size)} policies, on {device_name()}."
     )
     reference = None if record.baseline is None else record.baseline.latency.milliseconds
-    with Evaluator(
-        task, program, max_drop=begun.drop, objectives=record.objectives, reference_ms=reference, seed=record.seed
+    with make_evaluator(
+        task,
+        program,
+        isolation=settings.isolation,
+        say=display.note,
+        max_drop=begun.drop,
+        objectives=record.objectives,
+        reference_ms=reference,
+        seed=record.seed,
     ) as evaluator:
         if not begun.resumed:
             record = store.create_study(record)
@@ -141,7 +154,7 @@ def _run(
         with Interrupts() as interrupts:
             with interrupts.allowed():
                 choices = begun.resolved.resolution.choices
-                table = kernel_table(store, program, choices, limit, display, frozen=begun.resumed)
+                table = kernel_table(store, evaluator, choices, limit, display, frozen=begun.resumed)
             loop = Loop(
                 store=store,
                 record=record,

@@ -14,6 +14,8 @@ from tuner.search.samplers import NSGA2, check_sampler
 from tuner.search.spaces import Space
 
 DEFAULT_DROP = Drop(0.01)
+CHILD, NONE = "child", "none"
+ISOLATIONS = (CHILD, NONE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +32,7 @@ class Settings:
     space: Space | None = None
     objectives: tuple[str, ...] | None = None
     start: Policy | None = None
+    isolation: str = CHILD
     # What the task's module recommends for a new study.
     recommended_drop: Drop = DEFAULT_DROP
     recommended_space: Space | None = None
@@ -51,6 +54,7 @@ def check_settings(
     seed: int = 0,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    isolation: str = CHILD,
     recommended_trials: int | None = None,
     recommended_drop: str | float | None = None,
     recommended_space: Space | None = None,
@@ -77,6 +81,7 @@ def check_settings(
         space=space,
         objectives=None if objectives is None else _in_order(objectives),
         start=load_policy(start) if isinstance(start, str | Path) else start,
+        isolation=_check_isolation(isolation),
         recommended_drop=DEFAULT_DROP if recommended_drop is None else Drop.parse(recommended_drop),
         recommended_space=recommended_space,
     )
@@ -93,6 +98,15 @@ def _check_name(study: str) -> str:
     if not study.strip():
         raise InputError(f"the study name {study!r} is empty; give a short name such as 'mnist'")
     return study
+
+
+def _check_isolation(isolation: str) -> str:
+    if isolation not in ISOLATIONS:
+        raise InputError(
+            f"isolation {isolation!r} is neither of {', '.join(ISOLATIONS)}; give child to measure in a process of its own, "
+            "or none to stay in this one, for a debugger"
+        )
+    return isolation
 
 
 def _check_seed(seed: int) -> int:

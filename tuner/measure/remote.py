@@ -1,0 +1,277 @@
+"""IsolatedEvaluator: what Evaluator does, in a process of its own, which a candidate may end without ending the search."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from search_spaces import Precision
+from tuner.drop import Drop
+from tuner.errors import InputError, MeasuringStopped
+from tuner.measure.device import device_fingerprint
+from tuner.measure.evaluator import CASTS, OBJECTIVES, Evaluator
+from tuner.measure.kernel_table import KernelTable, Times, time_kernels
+from tuner.measure.latency import FULL_EFFORT, Effort
+from tuner.measure.process import COMMAND, Lost, MeasuringProcess
+from tuner.measure.sending import (
+    CannotSend,
+    describe_process,
+    describe_task,
+    pack_task,
+    refusal,
+    shares_accelerator,
+)
+from tuner.measurement import Confirmation, Failure, Measurement
+from tuner.policy import Policy
+from tuner.program import Program
+from tuner.task import Task
+from tuner.wire import decode, encode, policy_message
+
+# Children lost one after the other, each to another candidate, before it is not the candidates' fault any more.
+_MOST_LOST = 3
+
+Say = Callable[[str], object]
+
+
+def make_evaluator(
+    task: Task, program: Program, *, isolation: str = "child", say: Say = lambda text: None, **settings: Any
+) -> "Evaluator | IsolatedEvaluator":
+    """An evaluator in a process of its own, or in this one where it was asked for or no other can do it, which is said.
+
+    Args:
+        task: what is tuned.
+        program: the captured task.
+        isolation: "child" or "none".
+        say: called with each remark for the user.
+        **settings: as of `Evaluator`.
+    """
+    if isolation == "none":
+        return Evaluator(task, program, **settings)
+    reason = refusal(jax.devices()[0].platform)
+    if reason is None:
+        try:
+            return IsolatedEvaluator(task, program, say=say, **settings)
+        except CannotSend as error:
+            reason = str(error)
+    say(f"Note: candidates run in this process, and one that crashes ends the search: {reason}.")
+    return Evaluator(task, program, **settings)
+
+
+class IsolatedEvaluator:
+    """Measures candidates of one task in a child process, which holds the task and its baseline.
+
+    A child that crashes, hangs beyond a deadline or runs out of memory is a Failure of the candidate that was measured;
+    the next candidate gets a new child. What the first child found of the baseline stays what it is.
+
+    Args:
+        task: what is tuned; it must be possible to send.
+        program: the captured task.
+        max_drop: as of `Evaluator`, like the next five.
+        objectives: what the search minimizes.
+        deadline_s: seconds that compiling, and one call, may take before the child is ended.
+        reference_ms: the study's baseline in milliseconds.
+        effort: how long a candidate is timed.
+        seed: of the bootstraps.
+        memory_limit: bytes that a child may take beyond its baseline; by default nearly all that is free.
+        say: called with each remark for the user.
+        command: the child's program.
+
+    Raises:
+        CannotSend: the task cannot be measured in another process.
+        MeasuringStopped: the program as written ends the process it runs in.
+        TunerError: what `Evaluator` would raise.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        program: Program,
+        *,
+        max_drop: Drop,
+        objectives: Sequence[str] = OBJECTIVES,
+        deadline_s: float = 300.0,
+        reference_ms: float | None = None,
+        effort: Effort = FULL_EFFORT,
+        seed: int = 0,
+        memory_limit: int | None = None,
+        say: Say = lambda text: None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._program = program
+        self._say = say
+        self._command = command
+        self._settings = {
+            "max_drop": str(max_drop),
+            "objectives": list(objectives),
+            "deadline_s": deadline_s,
+            "reference_ms": reference_ms,
+            "effort": dataclasses.asdict(effort),
+            "seed": seed,
+            "memory_limit": memory_limit,
+        }
+        self._task = task
+        self._how = describe_task(task)
+        self._packed = None if self._how["reference"] is not None else pack_task(task)
+        # Messages of the children lost since the last answer, by what was being measured.
+        self._lost: dict[str, str] = {}
+        self._child: MeasuringProcess | None = None
+        self.baseline = self._first_start()
+        self._settings["reference_ms"] = self.baseline.latency.milliseconds
+
+    def measure(self, policy: Policy) -> Measurement | Failure:
+        """The measurement of a policy, or why it has none.
+
+        Raises:
+            PolicyError: the policy is not for this program.
+            MeasuringStopped: too many children were lost in a row.
+        """
+        return self._measure({"ask": "measure", "policy": policy_message(policy)}, policy.hash)
+
+    def measure_cast(self, format: str) -> Measurement | Failure:
+        """The hand-made way, for reference: every floating parameter and input cast to "bf16" or "f16"."""
+        if format not in CASTS:
+            raise InputError(f"cannot measure a cast to {format!r}: the reference points are {', '.join(CASTS)}")
+        return self._measure({"ask": "measure_cast", "format": format}, f"astype({format})")
+
+    def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
+        """Every policy once more, all in one interleaved round with the baseline, and scored on the holdout split.
+
+        One that ends the child is left out of the round, which is then taken again. When that happens while all are
+        timed together and nobody knows which one it was, each gets a round of its own.
+        """
+        outcomes: dict[int, Confirmation | Failure] = {}
+        together = True
+        while waiting := [number for number in range(len(policies)) if number not in outcomes]:
+            self.check()
+            batch = waiting if together else waiting[:1]
+            messages = [policy_message(policies[number]) for number in batch]
+            answer = self._ask({"ask": "confirm", "policies": messages})
+            if not isinstance(answer, Lost):
+                self._lost.clear()
+                outcomes |= dict(zip(batch, decode(answer), strict=True))
+            elif answer.index is None and len(batch) > 1:
+                together = False
+            else:
+                number = batch[answer.index or 0]
+                outcomes[number] = self._failure(answer, policies[number].hash)
+        return [outcomes[number] for number in range(len(policies))]
+
+    def time_kernels(self, choices: Mapping[str, Sequence[Precision]], *, known: Times, budget_s: float) -> KernelTable:
+        """The kernel table of the program's operations; `known` times are not taken again.
+
+        When a kernel ends the child, the table has what was known before.
+        """
+        times = dict(known)
+        if budget_s > 0:
+            texts = {name: [str(precision) for precision in taken] for name, taken in choices.items()}
+            question = {"ask": "time_kernels", "choices": texts, "known": encode(times), "budget_s": budget_s}
+            answer = self._ask(question)
+            if isinstance(answer, Lost):
+                self._say(f"Note: the kernels are not timed, and the plain ones are used: {answer.message}.")
+            else:
+                times = decode(answer)
+        return time_kernels(self._program, choices, known=times, budget_s=0.0)
+
+    def check(self) -> None:
+        """Returns when there is a point in measuring another candidate.
+
+        Raises:
+            MeasuringStopped: the last three children were lost, each with another candidate.
+        """
+        if len(self._lost) >= _MOST_LOST:
+            raise MeasuringStopped(
+                f"the last {len(self._lost)} candidates each ended the process they were measured in, so the search "
+                f"stops; everything measured is kept. The last: {list(self._lost.values())[-1]}. Mend what they have "
+                "in common (driver, memory, XLA flags) or leave such precisions out of the space, and resume"
+            )
+
+    def close(self) -> None:
+        """Ends the child."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def __enter__(self) -> "IsolatedEvaluator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _measure(self, question: Mapping[str, Any], key: str) -> Measurement | Failure:
+        self.check()
+        answer = self._ask(question)
+        if isinstance(answer, Lost):
+            return self._failure(answer, key)
+        self._lost.clear()
+        outcome: Measurement | Failure = decode(answer)
+        return outcome
+
+    def _failure(self, lost: Lost, key: str) -> Failure:
+        self._lost[key] = lost.message
+        return Failure(cause=lost.cause, message=lost.message)
+
+    def _ask(self, question: Mapping[str, Any]) -> Any:
+        """The child's answer, or how it was lost; a new one is started when there is none."""
+        if self._child is None:
+            started = self._start()
+            if isinstance(started, Lost):
+                raise MeasuringStopped(
+                    f"no new process can be started to measure in: {started.message}; everything measured is kept. "
+                    "The same command goes on from here"
+                )
+        return self._speak(question)
+
+    def _speak(self, question: Mapping[str, Any], packed: bytes | None = None) -> Any:
+        """One question to the child there is; whatever goes wrong, there is none afterwards."""
+        child = self._child
+        if child is None:
+            raise RuntimeError("there is no measuring process to ask")
+        try:
+            answer = child.ask(question, packed)
+        except BaseException:  # Ctrl-C too: an answer that nobody waits for must not be taken for the next one
+            self.close()
+            raise
+        if isinstance(answer, Lost):
+            self.close()
+        return answer
+
+    def _start(self) -> Any:
+        """What a new child says when it is ready, or how it was lost."""
+        self._child = MeasuringProcess(self._command)
+        question = {
+            "ask": "start",
+            "process": describe_process(),
+            "device": device_fingerprint(),
+            "task": self._how,
+            "settings": self._settings,
+            "blob": self._packed is not None,
+        }
+        return self._speak(question, self._packed)
+
+    def _first_start(self) -> Measurement:
+        try:
+            ready = self._start()
+        except CannotSend:
+            if self._packed is not None:
+                raise
+            # Its reference does not give this very task (again): send what there is.
+            self._packed = pack_task(self._task)
+            ready = self._start()
+        if isinstance(ready, Lost):
+            raise MeasuringStopped(
+                f"the program as written does not run in a process of its own: {ready.message}. "
+                "Try --isolation none to see it fail in this one"
+            )
+        self._tell_limits(ready)
+        baseline: Measurement = decode(ready["baseline"])
+        return baseline
+
+    def _tell_limits(self, ready: Mapping[str, Any]) -> None:
+        if ready["unlimited"] is not None:
+            self._say(f"Note: candidates have no memory limit: {ready['unlimited']}.")
+        if shares_accelerator(jax.devices()[0].platform):
+            self._say(
+                "Note: this process may hold most of the accelerator's memory, and candidates get the rest; "
+                "set XLA_PYTHON_CLIENT_PREALLOCATE=false before JAX begins."
+            )
