@@ -168,7 +168,7 @@ def test_the_largest_float_stays_finite():
 
 def test_debug_nans_has_nothing_to_object_to():
     with jax.debug_nans(True):
-        q, scale = quantize(jnp.asarray([[0.0, 0.0], [1.0, -2.0]]), I8, 1)
+        q, _ = quantize(jnp.asarray([[0.0, 0.0], [1.0, -2.0]]), I8, 1)
     np.testing.assert_array_equal(q, [[0, 0], [64, -127]])
 
 
