@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 
@@ -300,6 +301,19 @@ def linear_solve() -> Example:
     return Example(apply, params, (normal(4, 6),), (("input", "input"), ("inverse", "matmul")))
 
 
+def callbacks() -> Example:
+    """What leaves the program while it runs: unordered, ordered, and with a result."""
+
+    def apply(params: Any, x: Any) -> Any:
+        y = x @ params["fc"]["w"]
+        jax.debug.callback(lambda total: None, y.sum())
+        jax.experimental.io_callback(lambda total: None, None, y.sum(), ordered=True)
+        return jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(y.shape, y.dtype), y) @ params["out"]["w"]
+
+    params = {"fc": {"w": normal(6, 6)}, "out": {"w": normal(6, 6, seed=1)}}
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), ("fc", "matmul"), ("out", "matmul")))
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
     make.__name__: make
     for make in (
@@ -323,6 +337,7 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         nested_scans,
         while_with_condition,
         function_called_twice,
+        callbacks,
         linear_solve,
     )
 }
