@@ -10,7 +10,7 @@ from tuner.program.expression import Expression, sources, weight_key
 from tuner.program.layer import CONV, DOT, EMBEDDING, MATMUL
 from tuner.program.steps import Reference, Site
 
-PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general"})
 
 
 def find_site(
@@ -67,6 +67,11 @@ def _recognize_dot(eqn: Any, operands: tuple[Reference, ...]) -> Found:
     return DOT, None, reason
 
 
+def _recognize_ragged(eqn: Any, operands: tuple[Reference, ...]) -> Found:
+    side = 1 if _holds_parameters(operands[1]) else None
+    return (MATMUL if side else DOT), side, "it is a ragged product, whose groups are known at run time only"
+
+
 def _recognize_convolution(eqn: Any, operands: tuple[Reference, ...]) -> Found:
     reason = _float_reason(*eqn.invars, *eqn.outvars)
     if eqn.params["batch_group_count"] != 1:
@@ -96,6 +101,7 @@ def indexed_axes(eqn: Any) -> frozenset[int]:
 
 _RECOGNIZERS = {
     "dot_general": _recognize_dot,
+    "ragged_dot_general": _recognize_ragged,
     "conv_general_dilated": _recognize_convolution,
     "gather": _recognize_gather,
 }
@@ -112,6 +118,10 @@ def site_flops(site: Site) -> int:
     (out,) = site.eqn.outvars
     if site.kind == EMBEDDING:
         return 0
+    if site.eqn.primitive.name == "ragged_dot_general":
+        numbers = site.eqn.params["ragged_dot_dimension_numbers"].dot_dimension_numbers
+        summed = [site.eqn.invars[0].aval.shape[axis] for axis in numbers[0][0]]
+        return 2 * int(math.prod(out.aval.shape)) * int(math.prod(summed))
     if site.kind == CONV:
         rhs_spec = site.eqn.params["dimension_numbers"].rhs_spec
         kernel = site.eqn.invars[1].aval.shape
