@@ -72,4 +72,6 @@ def describe(apply: Any, params: Any, x: Any, precision: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps({name: {p: describe(*example, p) for p in PRECISIONS} for name, example in examples().items()}))
+    sys.stdout.write(
+        json.dumps({name: {p: describe(*example, p) for p in PRECISIONS} for name, example in examples().items()})
+    )
