@@ -126,13 +126,13 @@ class IsolatedEvaluator:
             PolicyError: the policy is not for this program.
             MeasuringStopped: too many children were lost in a row.
         """
-        return self._measure({"ask": "measure", "policy": policy_message(policy)}, policy.hash)
+        return self._measure({"ask": "measure", "policy": policy_message(policy)}, lambda: policy.hash)
 
     def measure_cast(self, format: str) -> Measurement | Failure:
         """The hand-made way, for reference: every floating parameter and input cast to "bf16" or "f16"."""
         if format not in CASTS:
             raise InputError(f"cannot measure a cast to {format!r}: the reference points are {', '.join(CASTS)}")
-        return self._measure({"ask": "measure_cast", "format": format}, f"astype({format})")
+        return self._measure({"ask": "measure_cast", "format": format}, lambda: f"astype({format})")
 
     def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
         """Every policy once more, all in one interleaved round with the baseline, and scored on the holdout split.
@@ -198,11 +198,11 @@ class IsolatedEvaluator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _measure(self, question: Mapping[str, Any], key: str) -> Measurement | Failure:
+    def _measure(self, question: Mapping[str, Any], key: Callable[[], str]) -> Measurement | Failure:
         self.check()
         answer = self._ask(question)
         if isinstance(answer, Lost):
-            return self._failure(answer, key)
+            return self._failure(answer, key())
         self._lost.clear()
         outcome: Measurement | Failure = decode(answer)
         return outcome
