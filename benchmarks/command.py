@@ -9,7 +9,7 @@ from tuner.measure.latency import Effort
 # Blocks of Markdown, each given as soon as it is measured.
 Report = Callable[[bool], Iterator[str]]
 
-THOROUGH = Effort(width=0.02, seconds=6.0, pairs=20)
+THOROUGH = Effort(width=0.02, seconds=4.0, pairs=20)
 SMOKE = Effort(width=1.0, seconds=0.01, pairs=2, least_pairs=2, sample_s=0.0)
 
 

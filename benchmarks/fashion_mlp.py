@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +38,7 @@ from tuner.search.spaces import resolve_space
 from tuner.task import Task
 
 TITLE = "studies.fashion_mlp"
-# Batch size -> trials of the search; one example at a time takes long to score.
-TRIALS = {256: 24, 1: 14}
-SMOKE_TRIALS = {8: 2}
+TRIALS, SMOKE_TRIALS = 24, 2
 MAX_DROP = 0.01
 GOAL_RATIO, GOAL_WEIGHTS, GOAL_ORIGINAL = 0.40, 0.27, 0.03
 ORIGINAL, FASTEST, SMALLEST = "policy of all `original`", "search, fastest", "search, smallest"
@@ -60,17 +59,30 @@ class Result:
     """One line of the table."""
 
     latency: Latency
+    # None where it is not finite, or was not scored.
     quality: Quality | None
+    drop: str
     # Of the float32 bytes.
     weights: float
     effective: str
 
 
 def report(smoke: bool) -> Iterator[str]:
-    """One table per batch size."""
+    """Everything at the study's batch size, then the latencies of the same programs on one example at a time."""
     task = load_task(smoke)
-    for batch_size, trials in (SMOKE_TRIALS if smoke else TRIALS).items():
-        yield from _compare_all(task.with_batch_size(batch_size), trials, smoke)
+    trials = SMOKE_TRIALS if smoke else TRIALS
+    notes: list[str] = []
+    by_hand = [*_casts(task), *_qwix(task, notes)]
+    chosen = _search(task, trials, notes)
+    baseline_ms, results = _measure(task, [*_policies(task, chosen), *by_hand], smoke, scored=True)
+    yield f"Batch {task.batch_size}; {len(task.holdout)} holdout examples; a search of {trials} trials."
+    yield _table(baseline_ms, results)
+    yield "\n".join(f"- {line}" for line in [*notes, *_verdicts(results)])
+
+    single = task.with_batch_size(1)
+    by_hand = [*_casts(single), *_qwix(single, [])]
+    yield "Batch 1, the policies that were chosen for the other batch size; an example's scores do not depend on its batch."
+    yield _table(*_measure(single, [*_policies(single, chosen), *by_hand], smoke, scored=False))
 
 
 def load_task(smoke: bool) -> Task:
@@ -83,21 +95,9 @@ def load_task(smoke: bool) -> Task:
     return tuner.Task(name="smoke_mlp", apply=study.apply, params=params, inputs=inputs, labels=labels, batch_size=8)
 
 
-def _compare_all(task: Task, trials: int, smoke: bool) -> Iterator[str]:
-    program = capture_task(task)
-    notes: list[str] = []
-    made_by_hand = _made_by_hand(task, notes)
-    entries = [*_policies(task, program, _search(task, trials, notes)), *made_by_hand]
-    baseline_ms, results = _measure(task, program, entries, smoke)
-    rows: list[tuple[str, ...]] = [
-        ("jax.jit", numbers.ratio(1.0), numbers.milliseconds(baseline_ms), numbers.signed(0.0), "1.000", "-")
-    ]
-    rows += [_row(label, result) for label, result in results.items()]
-    yield (
-        f"Batch {task.batch_size}, {len(task.holdout)} holdout examples, {trials} trials.\n\n"
-        f"{markdown.table(_TITLES, rows)}"
-    )
-    yield "\n".join(f"- {line}" for line in [*notes, *_verdicts(results)])
+def _table(baseline_ms: float, results: dict[str, Result]) -> str:
+    rows: list[tuple[str, ...]] = [("jax.jit", "1.000", numbers.milliseconds(baseline_ms), "0.0000", "1.000", "-")]
+    return markdown.table(_TITLES, [*rows, *(_row(label, result) for label, result in results.items())])
 
 
 def _search(task: Task, trials: int, notes: list[str]) -> dict[str, Policy]:
@@ -121,15 +121,17 @@ def _search(task: Task, trials: int, notes: list[str]) -> dict[str, Policy]:
     return chosen
 
 
-def _policies(task: Task, program: Program, chosen: dict[str, Policy]) -> list[Entry]:
+def _policies(task: Task, chosen: dict[str, Policy]) -> list[Entry]:
     """All original, uniform precisions (those of the device's space and the ones that save memory), and the chosen."""
+    program = capture_task(task)
     spaces = [resolve_space(None, program).resolution.choices, resolve_space("memory", program).resolution.choices]
     heavy = [layer.name for layer in program.layers if layer.kind != INPUT]
     offered = {precision: choices for choices in reversed(spaces) for name in heavy for precision in choices[name]}
     uniform = {str(p): uniform_policy(program, p, choices) for p, choices in offered.items() if not p.is_original}
     policies = {ORIGINAL: original_policy(program), **dict(sorted(uniform.items(), key=_widest_first)), **chosen}
-    inputs, _, _ = next(task.search.batches(task.batch_size))
-    build = partial(compile_policy, task.apply, task.params, program, inputs=inputs, device=jax.devices()[0])
+    build = partial(
+        compile_policy, task.apply, task.params, program, inputs=_first_batch(task), device=jax.devices()[0]
+    )
     return [Entry(label=label, build=partial(build, policy), policy=policy) for label, policy in policies.items()]
 
 
@@ -138,34 +140,37 @@ def _widest_first(item: tuple[str, Policy]) -> tuple[int, int, str]:
     return -precision.weights.bits, -precision.activations.bits, item[0]
 
 
-def _made_by_hand(task: Task, notes: list[str]) -> list[Entry]:
-    """Whole-program casts, and qwix if it is there."""
-    inputs, _, _ = next(task.search.batches(task.batch_size))
-    device = jax.devices()[0]
-    entries = [
-        Entry(
-            label=f"astype({name})",
-            build=partial(compile_cast, task.apply, task.params, jnp.dtype(name), inputs, device),
-        )
-        for name in ("bfloat16", "float16")
-    ]
+def _casts(task: Task) -> list[Entry]:
+    """The whole program in another dtype, cast by hand."""
+    build = partial(compile_cast, task.apply, task.params, inputs=_first_batch(task), device=jax.devices()[0])
+    names = ("bfloat16", "float16")
+    return [Entry(label=f"astype({name})", build=partial(build, jnp.dtype(name))) for name in names]
+
+
+def _qwix(task: Task, notes: list[str]) -> list[Entry]:
+    """The same network in Flax, quantized by qwix, if that is installed."""
+    inputs = _first_batch(task)
     try:
         apply, packed = qwix_mlp.quantized(task.params, inputs)
     except InputError as missing:
         notes.append(f"qwix w8a8: not measured, {missing}")
-        return entries
-    return [*entries, Entry(label="qwix w8a8, in Flax", build=partial(compile_baseline, apply, packed, inputs, device))]
+        return []
+    return [Entry(label="qwix w8a8, in Flax", build=partial(compile_baseline, apply, packed, inputs, jax.devices()[0]))]
 
 
-def _measure(task: Task, program: Program, entries: list[Entry], smoke: bool) -> tuple[float, dict[str, Result]]:
+def _measure(task: Task, entries: list[Entry], smoke: bool, *, scored: bool) -> tuple[float, dict[str, Result]]:
     """(milliseconds of the user's own jit, label -> result), all from one interleaved run."""
-    inputs, _, _ = next(task.search.batches(task.batch_size))
-    device = jax.devices()[0]
+    inputs, device, program = _first_batch(task), jax.devices()[0], capture_task(task)
     baseline = compile_baseline(task.apply, task.params, inputs, device)
     executables = [entry.build() for entry in entries]
+    drops = [markdown.MISSING] * len(entries)
+    qualities: list[Quality | None] = [None] * len(entries)
     with device_lock():
-        scorer = Scorer(task.holdout, task.batch_size, task.metric, baseline, device)
-        qualities = [scorer.measure(executable) for executable in executables]
+        if scored:
+            scorer = Scorer(task.holdout, task.batch_size, task.metric, baseline, device)
+            outcomes = [scorer.measure(executable) for executable in executables]
+            drops = [drop_text(found) if isinstance(found, Quality) else "not finite" for found in outcomes]
+            qualities = [found if isinstance(found, Quality) else None for found in outcomes]
         latencies = compare(
             baseline.timed_call(inputs, device),
             [executable.timed_call(inputs, device) for executable in executables],
@@ -174,13 +179,21 @@ def _measure(task: Task, program: Program, entries: list[Entry], smoke: bool) ->
     results = {
         entry.label: Result(
             latency=latency,
-            quality=quality if isinstance(quality, Quality) else None,
+            quality=quality,
+            drop=drop,
             weights=executable.weight_bytes / baseline.weight_bytes,
             effective=_effective(program, executable, entry.policy),
         )
-        for entry, executable, quality, latency in zip(entries, executables, qualities, latencies, strict=True)
+        for entry, executable, quality, drop, latency in zip(
+            entries, executables, qualities, drops, latencies, strict=True
+        )
     }
     return latencies[0].milliseconds / latencies[0].ratio, results
+
+
+def _first_batch(task: Task) -> tuple[Any, ...]:
+    inputs, _, _ = next(task.search.batches(task.batch_size))
+    return inputs
 
 
 def _effective(program: Program, executable: Executable, policy: Policy | None) -> str:
@@ -197,9 +210,8 @@ def _effective(program: Program, executable: Executable, policy: Policy | None) 
 
 
 def _row(label: str, result: Result) -> tuple[str, ...]:
-    drop = "NaN or infinite" if result.quality is None else drop_text(result.quality)
     milliseconds = numbers.milliseconds(result.latency.milliseconds)
-    return label, markdown.ratio(result.latency), milliseconds, drop, f"{result.weights:.3f}", result.effective
+    return label, markdown.ratio(result.latency), milliseconds, result.drop, f"{result.weights:.3f}", result.effective
 
 
 def _verdicts(results: dict[str, Result]) -> Iterator[str]:

@@ -5,6 +5,7 @@ one product as a ratio to float32, taken in alternation with it. The shapes are 
 larger ones.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,8 +19,7 @@ from benchmarks import command, machine, markdown
 from search_spaces import parse_format
 from search_spaces.quantize import quantize
 from tuner.measure import device_lock
-from tuner.measure.latency import Run, compare
-from tuner.measurement import Latency
+from tuner.measure.latency import Run, compare, time_alone
 from tuner.report import numbers
 
 TITLE = "Matrix products: what this device can do"
@@ -31,6 +31,7 @@ SHAPES: tuple[Shape, ...] = (
     (1024, 1024, 1024),
 )
 SMOKE_SHAPES: tuple[Shape, ...] = ((4, 8, 8), (1, 8, 8))
+AGAIN = "f32/f32/f32 again"
 _I8 = parse_format("i8")
 # Timed long enough that the clock of CPU time, which ticks coarsely on some systems, can tell.
 _CPU_SECONDS = 0.3
@@ -59,7 +60,7 @@ def products(shape: Shape) -> dict[str, tuple[Product, tuple[Any, ...]]]:
     half = {name: (x.astype(name), w.astype(name)) for name in ("bfloat16", "float16")}
     x16, w16 = half["bfloat16"]
     found: dict[str, tuple[Product, tuple[Any, ...]]] = {
-        "f32/f32/f32 again": (partial(_dot, to="float32"), (x, w)),
+        AGAIN: (partial(_dot, to="float32"), (x, w)),
         "f32/f32/f32, weight transposed": (partial(_dot, to="float32", side=1), (x, _turned(w))),
         "bf16/bf16/f32": (partial(_dot, to="float32"), (x16, w16)),
         "bf16/bf16/f32, weight transposed": (partial(_dot, to="float32", side=1), (x16, _turned(w16))),
@@ -80,22 +81,24 @@ def products(shape: Shape) -> dict[str, tuple[Product, tuple[Any, ...]]]:
 
 def _measure(shape: Shape, smoke: bool) -> dict[str, str]:
     """Row label -> cell, for one shape."""
-    ways = {label: _compiled(function, operands) for label, (function, operands) in products(shape).items()}
-    rng = np.random.default_rng(0)
-    x, w = (rng.normal(size=size).astype(np.float32) for size in (shape[:2], shape[1:]))
-    baseline = _compiled(jnp.matmul, (jnp.asarray(x), jnp.asarray(w)))
-    ways["numpy, f32"] = lambda: np.matmul(x, w)
+    ways = products(shape)
+    runs = {label: _compiled(function, operands) for label, (function, operands) in ways.items()}
+    operands = ways[AGAIN][1]
+    baseline = _compiled(jnp.matmul, operands)
     with device_lock():
-        latencies = compare(baseline, list(ways.values()), effort=command.effort(smoke))
+        latencies = compare(baseline, list(runs.values()), effort=command.effort(smoke))
         per_cpu_second = _per_cpu_second(baseline, shape, 0.001 if smoke else _CPU_SECONDS)
-    milliseconds = _baseline_ms(latencies[0])
-    billions = 2 * np.prod(shape, dtype=np.int64) / 1e9
+        # Not among the others: its threads go on spinning for a while, which would slow whatever comes next.
+        x, w = (np.array(operand) for operand in operands)
+        numpy_s = time_alone(lambda: np.matmul(x, w), effort=command.effort(smoke))
+    milliseconds = latencies[0].milliseconds / latencies[0].ratio
     head = {
         "f32/f32/f32, ms": numbers.milliseconds(milliseconds),
-        "f32/f32/f32, GFLOP/s": f"{billions / milliseconds * 1000:.1f}",
+        "f32/f32/f32, GFLOP/s": f"{_billions(shape) / milliseconds * 1000:.1f}",
         "f32/f32/f32, GFLOP/s per core in use": f"{per_cpu_second:.1f}",
+        "numpy in f32, ms (timed alone)": numbers.milliseconds(float(np.median(numpy_s)) * 1000),
     }
-    return head | {label: markdown.ratio(latency) for label, latency in zip(ways, latencies, strict=True)}
+    return head | {label: markdown.ratio(latency) for label, latency in zip(runs, latencies, strict=True)}
 
 
 def _bounds() -> list[str]:
@@ -143,11 +146,14 @@ def _turned(w: Any) -> Any:
 
 def _compiled(function: Product, operands: tuple[Any, ...]) -> Run:
     compiled = jax.jit(function).lower(*operands).compile()
-    return lambda: jax.block_until_ready(compiled(*operands))
+    # Of its own: an array shared with the program that ran before would still lie in the cache.
+    own = jax.tree_util.tree_map(jnp.copy, operands)
+    return lambda: jax.block_until_ready(compiled(*own))
 
 
-def _baseline_ms(latency: Latency) -> float:
-    return latency.milliseconds / latency.ratio
+def _billions(shape: Shape) -> float:
+    """Operations of one product, a multiplication and an addition counting as two."""
+    return 2 * math.prod(shape) / 1e9
 
 
 def _per_cpu_second(run: Run, shape: Shape, at_least_s: float) -> float:
@@ -156,7 +162,7 @@ def _per_cpu_second(run: Run, shape: Shape, at_least_s: float) -> float:
     while (seconds := time.process_time() - started) < at_least_s:
         run()
         calls += 1
-    return float(calls * 2 * np.prod(shape, dtype=np.int64) / seconds / 1e9)
+    return calls * _billions(shape) / seconds
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -137,8 +137,6 @@ class Precision:
         for format in (self.weights, self.activations):
             if format.name in _UNBUILT:
                 return f"{_NOT_YET}{_UNBUILT[format.name]}"
-        if self.output is not None:
-            return f"{_NOT_YET}->{self.output} arrives with narrow regions between layers"
         for name, (field, value) in _OPTIONS.items():
             if name not in _DEFAULTS and getattr(self, field) == value:
                 return f"{_NOT_YET}the option {name} arrives with calibrated and grouped scales"

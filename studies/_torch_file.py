@@ -11,7 +11,6 @@ import math
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,23 +32,27 @@ _STORAGES = {
 _DICT, _TENSOR = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
 
 
-def read_torch_file(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_torch_file(content: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     """The tensors of a state dict by name.
+
+    Args:
+        content: of the file.
+        name: what an error calls it.
 
     Raises:
         InputError: the file is no old-format checkpoint, is truncated, or holds anything but tensors.
     """
-    content = path.read_bytes()
     stream = io.BytesIO(content)
     try:
         magic, version, _, state, keys = (_Machine().run(stream) for _ in range(5))
         if (magic, version) != (MAGIC, VERSION):
             raise _Unexpected(f"it starts with {magic!r}, {version!r}")
+        _check_tensors(state)
         where = _locate(state, keys, content, stream.tell())
-        return {name: _view(tensor, *where[tensor.storage.key]) for name, tensor in state.items()}
+        return {key: _view(tensor, *where[tensor.storage.key]) for key, tensor in state.items()}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path} is not an old-format PyTorch checkpoint of plain tensors ({error}); fetch it again"
+            f"{name} is not an old-format PyTorch checkpoint of plain tensors ({error}); fetch it again"
         ) from error
 
 
@@ -144,7 +147,7 @@ class _Machine:
             storage, offset, shape, strides = arguments[:4]
             self._stack.append(_Tensor(storage, offset, shape, strides))
         else:
-            raise _Unexpected(f"it calls {called!r}")
+            raise _Unexpected(f"it calls {getattr(called, 'name', called)!s} in an unknown way")
 
     def _build(self) -> None:
         """Attributes of the state dict (versions of its modules): nothing that a tensor needs."""
@@ -179,6 +182,12 @@ def _known(name: str) -> _Global:
     if name not in (_DICT, _TENSOR, *_STORAGES):
         raise _Unexpected(f"it names {name.replace(' ', '.')}")
     return _Global(name)
+
+
+def _check_tensors(state: Any) -> None:
+    for value in state.values() if isinstance(state, dict) else (state,):
+        if not isinstance(value, _Tensor):
+            raise _Unexpected(f"it holds {type(value).__name__}, not a dict of tensors")
 
 
 def _locate(

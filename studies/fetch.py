@@ -10,28 +10,33 @@ from typing import Any
 
 from studies import _mnist_builders as data
 from studies._cache import console
+from studies._packages import PACKAGES, fetch_package
 from tuner.errors import InputError, TunerError, error_line
 
 PACKAGE = "dataset-fashion-mnist"
 # Without names; MNIST can only be had from its own host.
-DEFAULT = ("fashion_mnist",)
+DEFAULT = ("fashion_mnist", *PACKAGES)
 
 
 def main(names: list[str]) -> int:
-    """Fetches these data sets; returns the exit code."""
-    try:
-        for name in names or DEFAULT:
+    """Fetches these data sets and weights, as many as can be had; returns the exit code."""
+    exit_code = 0
+    for name in names or DEFAULT:
+        try:
             fetch(name)
-    except TunerError as error:
-        console.print(f"error: {error}", markup=False)
-        return error.exit_code
-    return 0
+        except TunerError as error:
+            console.print(f"error: {error}", markup=False)
+            exit_code = error.exit_code
+    return exit_code
 
 
 def fetch(name: str) -> None:
-    """Makes one data set ready: keeps what is there and whole, else builds it from wherever it can be had."""
+    """Makes one of them ready: keeps what is there and whole, else builds it from wherever it can be had."""
+    if name in PACKAGES:
+        fetch_package(name)
+        return
     if name not in data.NAMES:
-        raise InputError(f"unknown data set {name!r}; use {' or '.join(data.NAMES)}")
+        raise InputError(f"unknown data set {name!r}; use one of {', '.join((*data.NAMES, *PACKAGES))}")
     builder = data.make_builder(name)
     if data.is_prepared(builder):
         if _is_whole(builder):

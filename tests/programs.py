@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 
@@ -287,6 +288,32 @@ def function_called_twice() -> Example:
     )
 
 
+def linear_solve() -> Example:
+    """A solver of the user's own, with layers in its solve function."""
+
+    def apply(params: Any, x: Any) -> Any:
+        def solve(matvec: Any, b: Any) -> Any:
+            return jnp.tanh(b @ params["inverse"]["w"])
+
+        return jax.lax.custom_linear_solve(lambda v: v @ params["matrix"], x, solve, symmetric=True)
+
+    params = {"inverse": {"w": normal(6, 6)}, "matrix": normal(6, 6, seed=1)}
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), ("inverse", "matmul")))
+
+
+def callbacks() -> Example:
+    """What leaves the program while it runs: unordered, ordered, and with a result."""
+
+    def apply(params: Any, x: Any) -> Any:
+        y = x @ params["fc"]["w"]
+        jax.debug.callback(lambda total: None, y.sum())
+        jax.experimental.io_callback(lambda total: None, None, y.sum(), ordered=True)
+        return jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(y.shape, y.dtype), y) @ params["out"]["w"]
+
+    params = {"fc": {"w": normal(6, 6)}, "out": {"w": normal(6, 6, seed=1)}}
+    return Example(apply, params, (normal(4, 6),), (("input", "input"), ("fc", "matmul"), ("out", "matmul")))
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
     make.__name__: make
     for make in (
@@ -310,5 +337,7 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         nested_scans,
         while_with_condition,
         function_called_twice,
+        callbacks,
+        linear_solve,
     )
 }

@@ -54,7 +54,7 @@ def test_without_qwix_the_message_says_what_to_install(monkeypatch):
 
 def test_every_product_agrees_with_float32():
     ways = matmul_limits.products((1, 32, 8))  # one row: all of them
-    function, operands = ways["f32/f32/f32 again"]
+    function, operands = ways[matmul_limits.AGAIN]
     expected = function(*operands)
     for label, (function, operands) in ways.items():
         result = function(*operands)

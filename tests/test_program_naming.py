@@ -33,6 +33,12 @@ def test_a_fused_weight_is_named_by_what_it_joins() -> None:
     assert naming.weight_names([frozenset({0, 1, 2})], paths(tree)) == ["attn/{k,q,v}"]
 
 
+def test_a_weight_keeps_its_word_beside_what_it_is_joined_with() -> None:
+    tree = {"fc": {"lora_a": 1, "lora_b": 2, "w": 3}, "gain": 4}
+    assert naming.weight_names([frozenset({0, 1, 2})], paths(tree)) == ["fc/{lora_a,lora_b,w}"]
+    assert naming.weight_names([frozenset({2, 3})], paths(tree)) == ["{fc,gain}"]
+
+
 def test_parts_of_one_parameter_are_numbered() -> None:
     same = frozenset({0})
     assert naming.weight_names([same, same], paths({"qkv": {"kernel": 1}})) == ["qkv/0", "qkv/1"]

@@ -214,6 +214,7 @@ def test_weight_only_is_scaled_weights_beside_plain_activations():
         "i8/f32/f32",
         "bf16/f32/f32",
         "f16/f32/f32",
+        "w8a8->bf16",
     ],
 )
 def test_what_is_built_has_no_reason_to_be_unavailable(text):
@@ -228,7 +229,6 @@ def test_what_is_built_has_no_reason_to_be_unavailable(text):
         ("fp8", "f8_e4m3fn"),
         ("f8_e5m2", "f8_e5m2"),
         ("tf32", "tf32"),
-        ("w8a8->bf16", "->bf16"),
         ("w8a8@static", "static"),
         ("w8a8@g32", "g32"),
         ("w8a8@tensor", "tensor"),

@@ -158,6 +158,20 @@ def test_a_group_that_is_not_finite_dequantizes_to_nan_and_others_do_not(bad):
     assert np.isfinite(back[1]).all()
 
 
+def test_the_largest_float_stays_finite():
+    x = np.asarray([[np.finfo(np.float32).max, 0.0, -1e38]], np.float32)
+    q, scale = quantize(jnp.asarray(x), I8, 1)
+    back = np.asarray(dequantize(q, scale, jnp.float32))
+    np.testing.assert_array_equal(q, [[127, 0, -37]])
+    np.testing.assert_allclose(back, x, atol=float(scale[0, 0]) / 2)
+
+
+def test_debug_nans_has_nothing_to_object_to():
+    with jax.debug_nans(True):
+        q, _ = quantize(jnp.asarray([[0.0, 0.0], [1.0, -2.0]]), I8, 1)
+    np.testing.assert_array_equal(q, [[0, 0], [64, -127]])
+
+
 def test_denormals_quantize_without_a_division_by_zero():
     x = jnp.asarray([[1e-44, 1e-40, 0.0]], jnp.float32)
     q, scale = jax.jit(lambda y: quantize(y, I8, 1))(x)

@@ -16,6 +16,7 @@ def cache(tmp_path, monkeypatch):
     """An empty cache on a machine without network, and without the package installed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_mnist_builders, "INSTALLED", tmp_path / "installed")
+    monkeypatch.setattr(fetch, "DEFAULT", ("fashion_mnist",))
     monkeypatch.setattr(fetch, "_why_unreachable", lambda url: "URLError: no such host")
     return tmp_path / "cache" / "jax-precision-tuner"
 
@@ -90,7 +91,7 @@ def test_mnist_needs_its_own_host(capsys):
 
 def test_an_unknown_name_lists_the_known_ones(capsys):
     assert fetch.main(["cifar"]) == 2
-    assert "unknown data set 'cifar'; use fashion_mnist or mnist" in capsys.readouterr().err
+    assert "unknown data set 'cifar'; use one of fashion_mnist, mnist, minilm, vader" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

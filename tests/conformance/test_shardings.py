@@ -46,3 +46,21 @@ def test_packed_weights_are_split_as_the_parameters_were(results: Any, name: str
 
 def test_copies_stay_copies(results: Any) -> None:
     assert set(results["data parallel"]["i8/i8/i32"]["pieces"].values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_spread_model_is_searched_on_its_mesh(tmp_path: Any) -> None:
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.sharded_search"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stderr
+    trials = json.loads(run.stdout)
+    assert {label for label, *_ in trials} >= {"baseline", "f32/f32/f32", "bf16/bf16/f32", "i8/i8/i32"}
+    assert {kind for _, kind, _ in trials} <= {"Measurement", "Failure"}
+    assert [kind for label, kind, _ in trials if label == "f32/f32/f32"] == ["Measurement"]

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-import jax
-
 from tuner.errors import TunerError
-from tuner.measure.executable import Executable
+from tuner.measure.executable import Executable, Place
 from tuner.measure.failures import failure_of
 from tuner.measure.latency import FULL_EFFORT, Effort, compare
 from tuner.measure.quality import GivenUp, NonFinite, Scorer
@@ -19,7 +17,7 @@ def confirm(
     builds: Sequence[Callable[[], Executable]],
     holdout: Scorer,
     inputs: tuple[object, ...],
-    device: jax.Device,
+    device: Place,
     *,
     reference_ms: float,
     effort: Effort = FULL_EFFORT,
@@ -56,7 +54,7 @@ def confirm(
 
 
 def _score(
-    build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: jax.Device
+    build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: Place
 ) -> tuple[Call, Quality] | Failure:
     """A candidate ready to be timed and its quality on the holdout split."""
     cause = COMPILE_ERROR

@@ -21,7 +21,7 @@ from tuner.measure import confirm as confirming
 from tuner.measure.compile_cache import enable_compile_cache
 from tuner.measure.device import device_lock
 from tuner.measure.effective import effective_inputs, effective_precisions
-from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy
+from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy, place_of
 from tuner.measure.failures import failure_of
 from tuner.measure.intervals import Scores, certain_drop
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
@@ -103,7 +103,7 @@ class Evaluator:
         self._deadline_s = deadline_s
         self._effort = effort
         self._seed = seed
-        self._device = jax.devices()[0]
+        self._device = place_of(task.params)
         self._holdout: Scorer | None = None
         with device_lock():
             self._measure_baseline(reference_ms)

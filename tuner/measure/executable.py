@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from tuner.policy import Policy
 from tuner.program import Program, prepare
 
 PyTree = Any
+# Where arrays are put: one device, or a whole mesh.
+Place: TypeAlias = jax.Device | jax.sharding.Sharding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,15 +49,24 @@ class Executable:
         """The outputs for one batch of the task's inputs."""
         return self.compiled(self.weights, *self.cast_inputs(*inputs))
 
-    def timed_call(self, inputs: tuple[PyTree, ...], device: jax.Device) -> Callable[[], object]:
+    def timed_call(self, inputs: tuple[PyTree, ...], device: Place) -> Callable[[], object]:
         """A call on inputs that already lie on the device, which returns when its outputs are there."""
         ready = commit(self.cast_inputs(*inputs), device)
         compiled, weights = self.compiled, self.weights
         return lambda: jax.block_until_ready(compiled(weights, *ready))
 
 
-def commit(tree: PyTree, device: jax.Device) -> PyTree:
-    """The arrays placed on the device; those that are spread over several devices stay as they are."""
+def place_of(params: PyTree) -> Place:
+    """Where a task's inputs belong: on every device of the mesh that its parameters are spread over, else on the first."""
+    for leaf in jax.tree_util.tree_leaves(params):
+        sharding = getattr(leaf, "sharding", None)
+        if isinstance(sharding, jax.sharding.NamedSharding) and len(sharding.device_set) > 1:
+            return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return jax.devices()[0]
+
+
+def commit(tree: PyTree, device: Place) -> PyTree:
+    """The arrays placed there; those that are spread over several devices stay as they are."""
 
     def place(leaf: Any) -> Any:
         spread = isinstance(leaf, jax.Array) and len(leaf.devices()) > 1
@@ -65,7 +76,7 @@ def commit(tree: PyTree, device: jax.Device) -> PyTree:
 
 
 def compile_baseline(
-    apply: Callable[..., Any], params: PyTree, inputs: tuple[PyTree, ...], device: jax.Device
+    apply: Callable[..., Any], params: PyTree, inputs: tuple[PyTree, ...], device: Place
 ) -> Executable:
     """The task's function exactly as the user wrote it, jitted."""
     return _compile(apply, commit(params, device), lambda *given: given, inputs, device)
@@ -77,7 +88,7 @@ def compile_policy(
     program: Program,
     policy: Policy,
     inputs: tuple[PyTree, ...],
-    device: jax.Device,
+    device: Place,
 ) -> Executable:
     """The task's function in the precisions of a policy."""
     started = time.perf_counter()
@@ -88,7 +99,7 @@ def compile_policy(
 
 
 def compile_cast(
-    apply: Callable[..., Any], params: PyTree, dtype: Any, inputs: tuple[PyTree, ...], device: jax.Device
+    apply: Callable[..., Any], params: PyTree, dtype: Any, inputs: tuple[PyTree, ...], device: Place
 ) -> Executable:
     """The hand-made way: every floating parameter and input cast, nothing else changed."""
 
@@ -110,7 +121,7 @@ def _compile(
     weights: PyTree,
     cast_inputs: Callable[..., Any],
     inputs: tuple[PyTree, ...],
-    device: jax.Device,
+    device: Place,
     prepare_s: float = 0.0,
     weight_bytes: int | None = None,
 ) -> Executable:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.data import Split
 from tuner.errors import InputError
-from tuner.measure.executable import commit
+from tuner.measure.executable import Place, commit
 from tuner.measure.intervals import BOOTSTRAP, MCNEMAR, Scores, certain_drop, drop_interval
 from tuner.measure.outputs import RelativeError, count_non_finite, floating, widen
 from tuner.measurement import Quality
@@ -67,7 +67,7 @@ class Scorer:
     """
 
     def __init__(
-        self, split: Split, batch_size: int, metric: Metric, baseline: Run, device: jax.Device, seed: int = 0
+        self, split: Split, batch_size: int, metric: Metric, baseline: Run, device: Place, seed: int = 0
     ) -> None:
         self._split = split
         self._batch_size = batch_size

@@ -4,7 +4,7 @@ Called functions (`jit`, `remat`, custom rules) are looked into: their equations
 inference, which is all a policy is for; gradients of a rewritten function are refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,16 @@ from tuner import _jax_compat as compat
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The jaxpr of a called function, with its constants; its inputs are the equation's operands."""
+    """The jaxpr of a called function, with its constants; its inputs are the equation's operands, or those named."""
 
     jaxpr: Any
     consts: list[Any]
+    # Positions of the operands that it receives; None for all of them.
+    received: tuple[int, ...] | None = None
+
+    def arguments(self, operands: Sequence[Any]) -> list[Any]:
+        """What the function receives of the equation's operands."""
+        return list(operands) if self.received is None else [operands[i] for i in self.received]
 
 
 Opener = Callable[[Any], Body | None]
@@ -58,6 +64,16 @@ def _call(eqn: Any) -> Body | None:
 @opens("remat2", "checkpoint", "remat")
 def _remat(eqn: Any) -> Body | None:
     return None if eqn.params.get("differentiated") else Body(*compat.open_jaxpr(eqn.params["jaxpr"]))
+
+
+@opens("custom_linear_solve")
+def _linear_solve(eqn: Any) -> Body | None:
+    """Forward, a linear solve runs its `solve` function alone, on that function's constants and the right sides."""
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    first = lengths.matvec + lengths.vecmat
+    after = first + lengths.solve + lengths.transpose_solve
+    received = (*range(first, first + lengths.solve), *range(after, len(eqn.invars)))
+    return Body(*compat.open_jaxpr(jaxprs.solve), received)
 
 
 # What holds a jaxpr of scalars, such as the `add` of a reduction: there is nothing to find inside.

@@ -55,7 +55,7 @@ class Flattener:
         touches_parameters = any(not isinstance(o, int) and sources(o) for o in operands)
         body = body_of(eqn)
         if body is not None and (touches_parameters or self._has_products(body.jaxpr)):
-            return self.flatten(body.jaxpr, body.consts, operands, scope)
+            return self.flatten(body.jaxpr, body.consts, body.arguments(operands), scope)
         known = tuple(operand for operand in operands if not isinstance(operand, int))
         if len(known) == len(operands) and not eqn.effects:
             return computed(eqn, scope, known, self._body)

@@ -34,13 +34,20 @@ def _short(path: Path) -> str:
 
 def _joint(paths: Sequence[Path]) -> str:
     """One name for a weight made of several parameters: their common prefix and `{q,k,v}`."""
-    parts = [path_text(path).split("/") for path in paths]
-    parts = [rest[:-1] if rest[-1] in _WEIGHT_WORDS and len(rest) > 1 else rest for rest in parts]
+    whole = [path_text(path).split("/") for path in paths]
+    parts = [_without_word(parts, whole) for parts in whole]
     prefix: list[str] = []
     while all(len(rest) > len(prefix) + 1 for rest in parts) and len({rest[len(prefix)] for rest in parts}) == 1:
         prefix.append(parts[0][len(prefix)])
     rests = ["/".join(rest[len(prefix) :]) for rest in parts]
     return "/".join([*prefix, "{" + ",".join(dict.fromkeys(rests)) + "}"])
+
+
+def _without_word(parts: list[str], all_parts: list[list[str]]) -> list[str]:
+    """Parts without a last one that only says "weight", unless others lie beside it: `fc/{scale,w}`."""
+    rest = parts[:-1]
+    beside = sum(other[: len(rest)] == rest for other in all_parts) > 1
+    return rest if rest and parts[-1] in _WEIGHT_WORDS and not beside else parts
 
 
 def weight_names(weights: Sequence[frozenset[int]], paths: Sequence[Path]) -> list[str]:

@@ -8,6 +8,7 @@ from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import control_flow, kernels
 from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources, split_axes
 from tuner.program.program import Program
+from tuner.program.regions import Regions, find_regions
 from tuner.program.steps import Body, Reference, Site, Step, last_uses
 
 
@@ -22,6 +23,7 @@ class Plan:
         input_assignments: one per input leaf.
         needed: the parameter leaves that are read besides the packed weights.
         read_slices: identities of the slices that are read besides the packed weights.
+        regions: what is held in 16 bits between layers.
         freed: for each step the slots that nothing reads after it.
     """
 
@@ -32,6 +34,7 @@ class Plan:
     input_assignments: tuple[Assignment, ...]
     needed: frozenset[int]
     read_slices: frozenset[int]
+    regions: Regions
     freed: tuple[tuple[int, ...], ...]
 
     def opens(self, step: Step) -> bool:
@@ -82,6 +85,7 @@ def plan(program: Program, policy: Policy) -> Plan:
         input_assignments=tuple(chosen),
         needed=frozenset(),
         read_slices=frozenset(),
+        regions=find_regions(program.steps, assignments),
         freed=tuple(last_uses(program.steps, program.outputs)),
     )
     reads = list(reads_of(draft, program.steps, program.outputs))

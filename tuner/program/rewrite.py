@@ -17,6 +17,7 @@ from tuner.program import control_flow, kernels
 from tuner.program.expression import Slice, evaluate
 from tuner.program.layer_scope import layer_scope
 from tuner.program.plan import Plan
+from tuner.program.regions import run_narrow
 from tuner.program.steps import Body, Reference, Step
 
 
@@ -68,7 +69,13 @@ class _Machine:
         self.memo = memo
 
     def read(self, reference: Reference) -> Any:
-        """The value of a slot or an expression."""
+        """The value of a slot or an expression, in the dtype that the program has there."""
+        value = self._held(reference)
+        wide = self.plan.regions.slots.get(reference) if isinstance(reference, int) else None
+        return value if wide is None else value.astype(wide)
+
+    def _held(self, reference: Reference) -> Any:
+        """The value as it is held: inside a narrow region in 16 bits."""
         return self.values[reference] if isinstance(reference, int) else evaluate(reference, self.leaves, self.memo)
 
     def needs(self, piece: Slice) -> bool:
@@ -94,12 +101,14 @@ class _Machine:
     def _operation(self, step: Step) -> list[Any]:
         site = step.site
         if site is None:
-            operands = [self.read(operand) for operand in step.operands]
+            narrow = self.plan.regions.steps.get(id(step))
+            operands = [self.read(operand) if narrow is None else self._held(operand) for operand in step.operands]
             with compat.equation_context(step.eqn, step.scope):
-                return compat.bind(step.eqn, operands)
+                return compat.bind(step.eqn, operands) if narrow is None else run_narrow(step.eqn, operands, narrow)
         assignment, slot = self.plan.assignments.get(id(site)), self.plan.slots.get(id(site))
+        read = self.read if assignment is None else self._held  # a kernel holds its operands in formats of its own
         operands = [
-            None if slot is not None and position == site.weight_operand else self.read(operand)
+            None if slot is not None and position == site.weight_operand else read(operand)
             for position, operand in enumerate(step.operands)
         ]
         with compat.equation_context(step.eqn, layer_scope(step.scope, self.plan.names[id(site)])):

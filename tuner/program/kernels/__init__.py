@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from search_spaces import Precision
+from search_spaces import Format, Precision, parse_format
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather
@@ -45,9 +45,12 @@ def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
 
 
 def run(site: Site, assignment: Assignment, packed: Packed | None, operands: list[Any]) -> Any:
-    """The operation's result in the dtype (and weak type) that the user's program had."""
+    """The operation's result in the dtype (and weak type) that the user's program had, or in its output format."""
     result = kernel_of(site, assignment).run(site, assignment.precision, packed, operands)
     (out,) = site.eqn.outvars
+    output = assignment.precision.output
+    if output is not None:
+        return result.astype(output.dtype)
     result = result.astype(out.aval.dtype)
     return compat.weak(result) if out.aval.weak_type else result
 
@@ -60,6 +63,10 @@ def supports(layer: Layer, precision: Precision) -> str | None:
         return layer.reason
     if precision.unavailable:
         return precision.unavailable
+    if precision.output is not None:
+        reason = _output_reason(layer, precision.output)
+        if reason:
+            return reason
     same = precision.weights.dtype == layer.dtype
     if layer.kind == INPUT:
         uniform = precision.weights == precision.activations == precision.accumulate
@@ -72,6 +79,14 @@ def supports(layer: Layer, precision: Precision) -> str | None:
         return "a product of two activations needs both operands in floats or both in integers"
     if layer.dtype not in _FLOATS:
         return f"its operands are {layer.dtype}"
+    return None
+
+
+def _output_reason(layer: Layer, output: Format) -> str | None:
+    if layer.kind == INPUT:
+        return "an input hands nothing on"
+    if layer.dtype not in _FLOATS or parse_format(layer.dtype).bits <= output.bits:
+        return f"its result is {layer.dtype}, which is no wider than {output}"
     return None
 
 
