@@ -16,7 +16,7 @@ from tuner.measurement import CRASH, Failure, Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
 # KILLS=100 pytest tests/test_search_kills.py for more of the same.
-ROUNDS = int(os.environ.get("KILLS", "20"))
+ROUNDS = int(os.environ.get("KILLS", "15"))
 SEED = int(os.environ.get("KILLS_SEED", "1"))
 
 

@@ -35,7 +35,13 @@ Say = Callable[[str], object]
 
 
 def make_evaluator(
-    task: Task, program: Program, *, isolation: str = "child", say: Say = lambda text: None, **settings: Any
+    task: Task,
+    program: Program,
+    *,
+    isolation: str = "child",
+    memory_limit: int | None = None,
+    say: Say = lambda text: None,
+    **settings: Any,
 ) -> "Evaluator | IsolatedEvaluator":
     """An evaluator in a process of its own, or in this one where it was asked for or no other can do it, which is said.
 
@@ -43,6 +49,7 @@ def make_evaluator(
         task: what is tuned.
         program: the captured task.
         isolation: "child" or "none".
+        memory_limit: bytes that a child may take beyond its baseline; in this process there is none.
         say: called with each remark for the user.
         **settings: as of `Evaluator`.
     """
@@ -51,7 +58,7 @@ def make_evaluator(
     reason = refusal(jax.devices()[0].platform)
     if reason is None:
         try:
-            return IsolatedEvaluator(task, program, say=say, **settings)
+            return IsolatedEvaluator(task, program, memory_limit=memory_limit, say=say, **settings)
         except CannotSend as error:
             reason = str(error)
     say(f"Note: candidates run in this process, and one that crashes ends the search: {reason}.")
