@@ -222,9 +222,9 @@ def times(monkeypatch, evaluated):
     monkeypatch.setattr(evaluator, "_baseline_s", 0.001)
 
     def set_times(*, best_of_two, candidate, baseline=0.001):
-        best = lambda run, seconds: baseline if run is evaluator._baseline_call else candidate
+        best = lambda runs, seconds: [baseline if run is evaluator._baseline_call else candidate for run in runs]
         monkeypatch.setattr("tuner.measure.evaluator.quick", lambda run: best_of_two)
-        monkeypatch.setattr("tuner.measure.evaluator.best_within", best)
+        monkeypatch.setattr("tuner.measure.evaluator.best_in_turns", best)
         return evaluator._quick_ratio(lambda: None, 0.0)
 
     return set_times

@@ -7,7 +7,7 @@ import pytest
 from tuner.measure.latency import (
     Effort,
     baseline_latency,
-    best_within,
+    best_in_turns,
     compare,
     median_interval,
     order_of_round,
@@ -175,10 +175,21 @@ def test_quick_is_the_better_of_two():
     assert quick(machine.replay("A", [0.3, 0.2]), clock=machine.clock) == pytest.approx(0.2)
 
 
-def test_best_within_takes_the_time_it_is_given():
+def test_best_in_turns_calls_each_as_often_for_the_time_it_is_given():
     machine = Machine()
-    assert best_within(machine.replay("A", [0.3, 0.2, 0.4, 0.1]), 0.8, clock=machine.clock) == pytest.approx(0.2)
-    assert best_within(machine.program("B", 5.0), 0.1, clock=machine.clock) == 5.0
+    runs = [machine.replay("A", [0.3, 0.2, 0.4, 0.1]), machine.replay("B", [0.1, 0.3, 0.1, 0.1])]
+    assert best_in_turns(runs, 0.8, clock=machine.clock) == pytest.approx([0.2, 0.1])
+    assert machine.calls == ["A", "B"] * 2
+    assert best_in_turns([machine.program("C", 5.0)], 0.1, clock=machine.clock) == [5.0]
+
+
+def test_best_in_turns_outlasts_a_machine_that_is_busy_for_a_while():
+    """Both take 0.1 ms; for the first 30 ms every call is kept waiting. One after the other, only one would see it."""
+    machine = Machine()
+    busy = lambda now: 0.003 if now < 0.030 else 0.0001
+    assert best_in_turns(
+        [machine.program("A", busy), machine.program("B", busy)], 0.05, clock=machine.clock
+    ) == pytest.approx([0.0001, 0.0001])
 
 
 def test_time_alone_takes_at_least_the_asked_number_of_samples():

@@ -29,6 +29,9 @@ STUDY = """
 
     def broken():
         raise ValueError("no such weight\\nsecond line")
+
+    def leaving():
+        raise SystemExit(3)
     """
 
 
@@ -87,12 +90,18 @@ def test_settings_are_optional(place):
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("ref_study:other", r"ref_study has no factory 'other'; its public callables are: task, small, number, broken"),
+        (
+            "ref_study:other",
+            r"ref_study has no factory 'other'; its public callables are: task, small, number, broken, leaving",
+        ),
         ("ref_study:number", r"ref_study:number gives a int, not a tuner.Task; let it return one"),
         ("ref_study:broken", r"ref_study:broken\(\) fails: ValueError: no such weight; it is called without"),
+        ("ref_study:leaving", r"ref_study:leaving\(\) fails: SystemExit: 3; it is called without"),
         ("ref_study:", r"task 'ref_study:' is not of the form module, module:factory or path/to/file.py"),
         ("ref_study:not a name", r"is not of the form module"),
         ("", r"task '' is not of the form"),
+        (".", r"task '.' is not of the form"),
+        ("ref_study:task:more", r"task 'ref_study:task:more' is not of the form"),
         ("ref_absent", r"no module 'ref_absent' for task 'ref_absent', neither installed nor in /"),
         ("ref_study.sub", r"no module 'ref_study.sub'"),
         ("ref_absent.py", r"no file /.*/ref_absent.py"),
@@ -110,6 +119,7 @@ def test_a_reference_that_gives_no_task_is_refused(study, reference, message):
         ("import ref_missing_library", r"No module named 'ref_missing_library'; install ref_missing_library"),
         ("def task(:", r"does not import: SyntaxError"),
         ("raise RuntimeError('first\\nsecond')", r"does not import: RuntimeError: first; mend it"),
+        ("import sys; sys.exit(5)", r"does not import: SystemExit: 5; mend it"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", ".py"])

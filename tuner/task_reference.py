@@ -51,10 +51,11 @@ def _parse(reference: str) -> tuple[str, str]:
     place, colon, factory = reference.strip().rpartition(":")
     if not colon or factory.endswith(".py") or "\\" in factory:  # no factory; the colon was a drive letter's
         place, factory = reference.strip(), DEFAULT_FACTORY
-    if not place or not factory.isidentifier():
-        raise InputError(f"task {reference!r} is not of the form {FORMS}")
-    if "/" in place and not place.endswith(".py"):
+    is_file = place.endswith(".py")
+    if "/" in place and not is_file:
         raise InputError(f"task {reference!r} is a path that does not end in .py; give {FORMS}")
+    if not place or not factory.isidentifier() or (not is_file and (":" in place or place.startswith("."))):
+        raise InputError(f"task {reference!r} is not of the form {FORMS}")
     return place, factory
 
 
@@ -76,7 +77,7 @@ def _import_module(name: str) -> ModuleType:
         ) from error
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself must not end us
         raise InputError(_does_not_import(name, error)) from error
 
 
@@ -94,12 +95,12 @@ def _import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(_does_not_import(path, error)) from error
     return module
 
 
-def _does_not_import(place: str, error: Exception) -> str:
+def _does_not_import(place: str, error: BaseException) -> str:
     hint = f"install {error.name}" if isinstance(error, ModuleNotFoundError) and error.name else "mend it"
     return f"task module {place} does not import: {error_line(error)}; {hint} and try again"
 
@@ -117,7 +118,7 @@ def _make_task(module: ModuleType, place: str, factory: str) -> Task:
             made = made()
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"{place}:{factory}() fails: {error_line(error)}; it is called without arguments and must return a "
                 "tuner.Task"

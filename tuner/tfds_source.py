@@ -68,7 +68,7 @@ def _chosen_keys(builder: Any, keys: tuple[str, str] | None) -> tuple[str, str]:
     chosen = keys or builder.info.supervised_keys
     if not chosen or len(chosen) != 2 or not all(key in builder.info.features for key in chosen):
         raise InputError(
-            f"data set {builder.name!r} has the features {', '.join(builder.info.features)}, and keys={chosen!r} does "
+            f"data set {builder.name!r} has the features {', '.join(sorted(builder.info.features))}, and keys={chosen!r} does "
             "not name two of them; give keys=(inputs, labels)"
         )
     return chosen[0], chosen[1]

@@ -25,7 +25,7 @@ from tuner.measure.executable import Executable, commit, compile_baseline, compi
 from tuner.measure.failures import failure_of
 from tuner.measure.intervals import Scores, certain_drop
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
-from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, best_within, compare, quick, time_alone
+from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, best_in_turns, compare, quick, time_alone
 from tuner.measure.memory import measure_memory
 from tuner.measure.quality import GivenUp, NonFinite, Scorer
 from tuner.measurement import (
@@ -290,10 +290,10 @@ class Evaluator:
         seconds = quick(call)
         if seconds <= limit:
             return None
-        # Two short calls may both have been interrupted, and the machine may have slowed down since the baseline was timed.
-        if seconds < _SECOND_LOOK_S:
-            seconds = min(seconds, best_within(call, _SECOND_LOOK_S))
-        ratio = seconds / best_within(self._baseline_call, _SECOND_LOOK_S)
+        # The machine may have slowed down since the baseline was timed, and two short calls may both have been interrupted.
+        runs = [self._baseline_call, call] if seconds < _SECOND_LOOK_S else [self._baseline_call]
+        baseline_s, *again = best_in_turns(runs, _SECOND_LOOK_S * len(runs))
+        ratio = min([seconds, *again]) / baseline_s
         return ratio if ratio > self._slow else None
 
     def _certainly_loses(self, baseline: Scores, candidate: Scores) -> bool:

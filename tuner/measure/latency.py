@@ -127,12 +127,15 @@ def quick(run: Run, *, clock: Clock = time.perf_counter) -> float:
     return min(_sample(run, 1, clock) for _ in range(2))
 
 
-def best_within(run: Run, seconds: float, *, clock: Clock = time.perf_counter) -> float:
-    """Seconds of the best call in that time; at least one."""
+def best_in_turns(runs: Sequence[Run], seconds: float, *, clock: Clock = time.perf_counter) -> list[float]:
+    """Seconds of the best call of each, called in turns for that time together; at least one call each.
+
+    In turns, because a busy machine may keep one of them waiting for all of a short stretch of its own.
+    """
     started = clock()
-    best = _sample(run, 1, clock)
+    best = [_sample(run, 1, clock) for run in runs]
     while clock() - started < seconds:
-        best = min(best, _sample(run, 1, clock))
+        best = [min(shortest, _sample(run, 1, clock)) for shortest, run in zip(best, runs, strict=True)]
     return best
 
 
