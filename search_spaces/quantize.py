@@ -13,6 +13,7 @@ What happens at the edges:
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -82,8 +83,14 @@ def quantize(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array
     """
     if format.name != "i8":
         raise SearchSpaceError(f"quantize: {format} is not available yet; use i8")
+    found: tuple[Array, Array] = _quantize(x, format, (axes,) if isinstance(axes, int) else tuple(axes))
+    return found
+
+
+# Compiled as one program where weights are packed, and traced once per shape where a model is rewritten.
+@partial(jax.jit, static_argnames=("format", "axes"), inline=True)
+def _quantize(x: Array, format: Format, axes: tuple[int, ...]) -> tuple[Array, Array]:
     wide = x.astype(jnp.float32)
-    axes = (axes,) if isinstance(axes, int) else tuple(axes)
     largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0)
     # A denormal scale would be taken for zero; with the smallest normal one, q is still within range.
     scale = jnp.clip(largest / format.max, _SMALLEST_NORMAL_F32, _LARGEST_SCALE)

@@ -10,6 +10,7 @@ import tuner
 from tests.factories import make_confirmation, make_measurement
 from tests.studied import BASELINE, INT8, MIXED, SAME, make_database
 from tuner.cli import main
+from tuner.errors import StoreError
 from tuner.store import Store
 
 
@@ -63,6 +64,18 @@ def test_studies_rm_takes_optunas_optunas_study_along(capsys):
     optuna.create_study(study_name="digits", storage=storage)
     run(capsys, "studies", "rm", "digits")
     assert optuna.get_all_study_names(storage) == []
+
+
+def test_a_study_that_cannot_be_removed_whole_stays_whole(capsys, monkeypatch):
+    from tuner.search import optuna_study
+
+    def refuse(store, name):
+        raise StoreError("Optuna's part is stuck")
+
+    monkeypatch.setattr(optuna_study, "delete_optuna_study", refuse)
+    assert main(["studies", "rm", "digits"]) == 2
+    assert capsys.readouterr().err == "Error: Optuna's part is stuck\n"
+    assert "digits" in run(capsys, "studies")[0]
 
 
 def test_front_shows_points_then_references(capsys):

@@ -4,6 +4,7 @@ import optuna
 import pytest
 
 from tests.search_bench import Bench, FakeEvaluator
+from tuner.errors import StoreError
 from tuner.program import make_policy
 from tuner.search.interrupts import Interrupts
 from tuner.search.objective import Objective, directions
@@ -78,6 +79,19 @@ def test_what_another_process_has_in_hand_is_left_to_it(made):
     assert made.evaluator.measured == []
     (trial,) = made.trials()
     assert (trial.state.name, trial.user_attrs["tuner"]["cause"]) == ("FAIL", "measured by another process")
+
+
+def test_an_outcome_that_cannot_be_kept_can_be_measured_again(made, monkeypatch):
+    def full(candidate_id, outcome):
+        raise StoreError("the disk is full")
+
+    asked = made.study.ask(made.space.distributions)
+    with monkeypatch.context() as patched:
+        patched.setattr(made.store, "record", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            made.objective.run(asked, "first")
+    outcome, is_new = made.objective.run(made.study.ask(made.space.distributions), "second")
+    assert (is_new, outcome is None) == (True, False)
 
 
 def test_the_direction_follows_the_metric():

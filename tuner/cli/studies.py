@@ -47,7 +47,8 @@ def remove(context: click.Context, name: str, storage: str | None) -> None:
 
     with Store.open(url, create=False) as store:
         record = store.find_or_raise_study(name)
-        store.remove_study(record.name)
+        # Optuna's first: what stops between the two leaves a study that can still be named, and removed again.
         delete_optuna_study(store, record.name)
+        store.remove_study(record.name)
     note(f"Removed study {name!r} with {record.counts.total} candidates.")
     suggest(with_storage("tuner studies", url))

@@ -1,11 +1,13 @@
 """One candidate's way: trial -> policy -> store look-up and claim -> measured -> stored -> told to Optuna."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from tuner.errors import StoreError
 from tuner.front import LATENCY, MEMORY, QUALITY
 from tuner.measurement import Failure, Measurement
 from tuner.policy import Policy
@@ -117,7 +119,7 @@ class Objective:
             self._store.release(candidate)
             self.fail(asked.number, INTERRUPTED if isinstance(error, KeyboardInterrupt) else type(error).__name__)
             raise
-        self._store.record(candidate, outcome)
+        self._record(candidate, outcome)
         self.tell(asked.number, outcome, {"label": label})
         return outcome, True
 
@@ -134,7 +136,7 @@ class Objective:
         except BaseException:
             self._store.release(candidate)
             raise
-        self._store.record(candidate, outcome)
+        self._record(candidate, outcome)
         return outcome
 
     def tell(self, number: int, outcome: Outcome, facts: Mapping[str, Any]) -> None:
@@ -150,6 +152,15 @@ class Objective:
     def fail(self, number: int, cause: str) -> None:
         """End Optuna's trial as one that was never measured."""
         self._study.tell(number, TrialState.FAIL, None, {"cause": cause})
+
+    def _record(self, candidate: int, outcome: Outcome) -> None:
+        """Keep the outcome; where that fails, give the claim back as far as possible: a later run must not wait for us."""
+        try:
+            self._store.record(candidate, outcome)
+        except StoreError:
+            with suppress(StoreError):
+                self._store.release(candidate)
+            raise
 
     def _reuse(self, asked: Asked, policy: Policy) -> Outcome | None:
         """What came of the same policy before; None, and a failed trial, when that is not known yet."""

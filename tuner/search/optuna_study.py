@@ -17,7 +17,7 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.errors import InputError
+from tuner.errors import InputError, StoreError
 from tuner.store import Store
 
 # The one user attribute of a trial, written in one transaction: what Optuna's own columns cannot hold.
@@ -41,20 +41,25 @@ class OptunaStudy:
         directions: one per objective.
         sampler: proposes.
 
+    Every method raises StoreError when the file is locked, read-only, damaged, or on a full disk.
+
     Raises:
         InputError: an Optuna study of that name exists and has other objectives.
+        StoreError: Optuna's tables are of a version that this one cannot use.
     """
 
     def __init__(self, store: Store, name: str, directions: Sequence[StudyDirection], sampler: BaseSampler) -> None:
+        self._store = store
         self._storage = _open_storage(store)
-        study = optuna.create_study(
-            storage=self._storage, study_name=name, directions=list(directions), load_if_exists=True
-        )
+        with store.translating():
+            study = optuna.create_study(
+                storage=self._storage, study_name=name, directions=list(directions), load_if_exists=True
+            )
+            self._id = self._storage.get_study_id_from_name(name)
         if list(study.directions) != list(directions):
             raise InputError(
                 f"the database has an Optuna study {name!r} with other objectives; choose another name with --study"
             )
-        self._id = self._storage.get_study_id_from_name(name)
         self._copy = optuna.create_study(directions=list(directions), sampler=sampler)
         # Number in the database -> trial of the copy, for those that run now.
         self._running: dict[int, optuna.Trial] = {}
@@ -62,11 +67,11 @@ class OptunaStudy:
     def load(self) -> None:
         """Show the sampler what earlier runs told."""
         finished = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-        self._copy.add_trials(self._storage.get_all_trials(self._id, deepcopy=False, states=finished))
+        self._copy.add_trials(self._trials(finished))
 
     def running(self) -> list[FrozenTrial]:
         """Trials of any process that began and were never told."""
-        return self._storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
+        return self._trials((TrialState.RUNNING,))
 
     def ask(self, distributions: Mapping[str, BaseDistribution]) -> Asked:
         """A new trial with one parameter per distribution."""
@@ -78,28 +83,39 @@ class OptunaStudy:
             distributions=dict(distributions),
             system_attrs=dict(frozen.system_attrs),  # NSGA-II counts generations there
         )
-        number = self._storage.get_trial_number_from_id(self._storage.create_new_trial(self._id, template))
+        with self._store.translating():
+            number = self._storage.get_trial_number_from_id(self._storage.create_new_trial(self._id, template))
         self._running[number] = trial
         return Asked(number, dict(trial.params))
 
     def tell(self, number: int, state: TrialState, values: Sequence[float] | None, facts: Mapping[str, Any]) -> None:
         """End a trial, unless it has ended: in the database first, then for the sampler."""
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-        try:
-            self._storage.set_trial_user_attr(trial_id, ATTRIBUTE, dict(facts))
-            self._storage.set_trial_state_values(trial_id, state, values)
-        except optuna.exceptions.UpdateFinishedTrialError:
-            return
+        with self._store.translating():
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+            try:
+                self._storage.set_trial_user_attr(trial_id, ATTRIBUTE, dict(facts))
+                self._storage.set_trial_state_values(trial_id, state, values)
+            except optuna.exceptions.UpdateFinishedTrialError:
+                return
         trial = self._running.pop(number, None)
         if trial is not None:
             self._copy.tell(trial, values, state=state)
 
+    def _trials(self, states: tuple[TrialState, ...]) -> list[FrozenTrial]:
+        with self._store.translating():
+            return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
+
 
 def delete_optuna_study(store: Store, name: str) -> None:
-    """Remove Optuna's study of that name, if there is one."""
+    """Remove Optuna's study of that name, if there is one.
+
+    Raises:
+        StoreError: as for OptunaStudy.
+    """
     storage = _open_storage(store)
-    if name in optuna.get_all_study_names(storage):
-        optuna.delete_study(study_name=name, storage=storage)
+    with store.translating():
+        if name in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=name, storage=storage)
 
 
 @contextmanager
@@ -116,4 +132,12 @@ def quiet_optuna() -> Iterator[None]:
 
 
 def _open_storage(store: Store) -> RDBStorage:
-    return RDBStorage(store.url, engine_kwargs=dict(store.engine_options))
+    try:
+        with store.translating():
+            return RDBStorage(store.url, engine_kwargs=dict(store.engine_options))
+    except RuntimeError as problem:  # what Optuna raises when its tables are of another version
+        said = " ".join(str(problem).split()).rstrip(".")
+        raise StoreError(
+            f"{store.file} holds the tables of another version of Optuna: {said}; or choose another file with "
+            "--storage sqlite:///FILE"
+        ) from problem
