@@ -20,6 +20,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 _SCRATCH = None
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _SCRATCH = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tuner-tests-")
+    Path(_SCRATCH).chmod(0o755)  # tests of permissions act as another user
     tempfile.tempdir = None  # read the variable again
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(_SCRATCH, "compiled")))
 

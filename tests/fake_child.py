@@ -1,7 +1,7 @@
 """A measuring process without JAX: numbers that follow from the policy alone, and the ways to go wrong that it is told.
 
 `python -m tests.fake_child BEHAVIOR READ WRITE PARENT`; the behavior is JSON: name of a weight format -> how a policy
-with such a weight ends, and "log" -> a file that gets a line per candidate begun and ended, "seconds" -> how long one
+with such a weight ends, "cycle" -> how one candidate after the other ends, and "log" -> a file that gets a line per candidate begun and ended, "seconds" -> how long one
 takes.
 """
 
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tuner.measurement import Confirmation, Latency, Measurement, Memory, Quality
+from tuner.measurement import COMPILE_ERROR, NON_FINITE, Confirmation, Failure, Latency, Measurement, Memory, Quality
 from tuner.wire import Channel, encode, read_policy
 
 SPEED = {"original": 1.0, "f32": 0.9, "bf16": 0.5, "i8": 0.3}
@@ -41,11 +41,16 @@ def main(behavior: dict, channel: Channel) -> None:
 
 def measure(behavior, channel, policy):
     channel.send(
-        {"event": "phase", "name": "compiling", "seconds": 0.3 if "hang" in behavior.values() else 60, "index": None}
+        {"event": "phase", "name": "compiling", "seconds": 0.3 if "hang" in str(behavior) else 60, "index": None}
     )
     formats = [precision.weights.name for precision in policy.precisions.values()]
     write(behavior, f"begin {policy.hash}")
     time.sleep(behavior.get("seconds", 0.0))
+    cycle = behavior.get("cycle", [None])
+    how = cycle[(count(behavior) - 1) % len(cycle)]
+    if how in (NON_FINITE, COMPILE_ERROR):
+        return Failure(cause=how, message="as told")
+    say_last_words(how)
     for name in formats:
         say_last_words(behavior.get(name))
     write(behavior, f"end {policy.hash}")
@@ -58,15 +63,13 @@ def confirm(behavior, channel, policies):
             {
                 "event": "phase",
                 "name": "compiling and scoring",
-                "seconds": 0.3 if "hang" in behavior.values() else 60,
+                "seconds": 0.3 if "hang" in str(behavior) else 60,
                 "index": index,
             }
         )
         for precision in policy.precisions.values():
             say_last_words(behavior.get(f"confirm {precision.weights.name}"))
-    channel.send(
-        {"event": "phase", "name": "timing", "seconds": 0.3 if "hang" in behavior.values() else 60, "index": None}
-    )
+    channel.send({"event": "phase", "name": "timing", "seconds": 0.3 if "hang" in str(behavior) else 60, "index": None})
     if any(
         precision.weights.name == behavior.get("confirm timing")
         for p in policies
@@ -102,6 +105,11 @@ def write(behavior: dict, line: str) -> None:
         descriptor = os.open(behavior["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, f"{line}\n".encode())
         os.close(descriptor)
+
+
+def count(behavior: dict) -> int:
+    """Candidates begun so far, by all processes."""
+    return Path(behavior["log"]).read_text().count("begin") if "log" in behavior else 1
 
 
 def measured(formats: list[str]) -> Measurement:

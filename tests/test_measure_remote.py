@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,28 @@ def test_a_search_goes_on_after_a_loss_and_stops_after_three(tmp_path):
     assert len(causes) >= 3
     assert all(outcome is not None for outcome in outcomes)
     assert all(isinstance(outcome, Failure) for outcome in outcomes[-3:])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_nothing_but_broken_candidates_end_normally_and_leave_nothing_behind(tmp_path, monkeypatch):
+    """BROKEN=200 pytest ... for more of the same."""
+    bench = Bench(tmp_path / "precision.db", layers=6)
+    trials = int(os.environ.get("BROKEN", "20"))
+    cycle = ["SIGSEGV", "hang", "non-finite", "throwing std::bad_alloc", "compile error"]
+    sizes = []
+    with isolated(bench.program, cycle=cycle, log=str(tmp_path / "log")) as evaluator:
+        check = evaluator.check
+        monkeypatch.setattr(evaluator, "check", lambda: (sizes.append(resident_bytes()), check()))
+        study = bench.search(trials=trials, evaluator=evaluator)
+    causes = [trial.outcome.cause for trial in study.trials() if isinstance(trial.outcome, Failure)]
+    in_order = ["crash", "deadline", "non-finite", "out of memory", "compile error"]
+    assert causes == [in_order[number % 5] for number in range(trials - 1)]
+    assert sizes[-1] - sizes[5] < 50e6
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_who_is_lost_in_a_confirmation_is_left_out(tmp_path):

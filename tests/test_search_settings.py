@@ -20,6 +20,18 @@ def test_isolation_is_child_unless_asked_otherwise():
         settings(isolation="docker")
 
 
+def test_what_one_candidate_may_take():
+    assert (settings().deadline_s, settings().memory_limit) == (300.0, None)
+    given = settings(deadline="90s", memory_limit="1.5GB")
+    assert (given.deadline_s, given.memory_limit) == (90.0, 1_500_000_000)
+    assert settings(memory_limit=2**30).memory_limit == 2**30
+    with pytest.raises(InputError, match="cannot read the deadline 'soon'; give a positive time such as 5m"):
+        settings(deadline="soon")
+    for wrong in ("much", "0GB", "-1", True):
+        with pytest.raises(InputError, match=f"the memory limit {wrong!r} is not a size; give one such as 8GB"):
+            settings(memory_limit=wrong)
+
+
 def test_the_recommended_trials_stand_in_for_ten_minutes_only():
     assert (settings(recommended_trials=30).trials, settings(recommended_trials=30).seconds) == (30, None)
     given = settings(recommended_trials=30, budget="5m")

@@ -144,6 +144,23 @@ def test_a_folder_in_the_place_of_the_file_or_a_missing_folder_is_named(tmp_path
     assert refusal(Store.open, "folder", read_only=True).startswith("folder cannot be opened: it is a folder")
 
 
+def test_whether_a_file_is_there_is_found_without_making_it(tmp_path):
+    assert not Store.exists("sqlite:///precision.db")
+    assert list(tmp_path.iterdir()) == []
+    with Store.open():
+        assert Store.exists()
+    assert refusal(Store.exists, "no/such.db").startswith("no/such.db cannot be opened: there is no folder no")
+
+
+def test_what_could_not_be_written_later_is_said_now():
+    with Store.open(timeout_s=0.05) as store:
+        store.check_writable()
+        blocker = sqlite3.connect("precision.db", isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        assert refusal(store.check_writable).startswith("precision.db is locked by another process")
+        blocker.close()
+
+
 def test_a_read_only_file_can_be_read_and_names_itself_when_written(folder):
     file = folder / "precision.db"
     with Store.open(file) as store:
@@ -153,11 +170,11 @@ def test_a_read_only_file_can_be_read_and_names_itself_when_written(folder):
     with ordinary_user():
         with Store.open(file, read_only=True) as store:
             assert [study.name for study in store.studies()] == ["digits"]
-        with Store.open(file, create=False) as store:
-            message = refusal(store.create_study, make_study("another"))
-    assert message == (
+        messages = {refusal(Store.open, file), refusal(Store.open, file, create=False)}
+    assert messages == {
         f"{file} is read-only; make the file and its folder writable, or choose another file with {ELSEWHERE}"
-    )
+    }
+    assert list(folder.iterdir()) == [file]  # no journal files either
 
 
 def test_a_file_in_a_read_only_folder_can_be_read(folder):
@@ -192,11 +209,12 @@ def test_unsaved_pages_in_a_read_only_folder_are_not_overlooked(folder):
         assert len(store.studies()) == 1
 
 
-def test_a_new_file_in_a_read_only_folder_is_named(folder):
+@pytest.mark.parametrize("attempt", [Store.open, Store.exists])
+def test_a_new_file_in_a_read_only_folder_is_named(folder, attempt):
     folder.chmod(0o555)
     with ordinary_user():
         assert f"make precision.db and its folder {folder} readable and writable" in refusal(
-            Store.open, folder / "precision.db"
+            attempt, folder / "precision.db"
         )
     assert list(folder.iterdir()) == []
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tuner.drop import Drop
 from tuner.errors import GoalMissed, InputError
+from tuner.leave_one_out import layer_losses
 from tuner.measurement import Confirmation, Failure, Measurement
 from tuner.policy import Policy
 
@@ -182,7 +183,7 @@ def choose(
             return point, rejected
         else:
             (passed if point.confirmation is None else rejected).append(point)
-    raise GoalMissed(_how_near(drop, allowed, minimize, passed, rejected))
+    raise GoalMissed(_how_near(drop, allowed, minimize, passed, rejected, ranked))
 
 
 def _ordered(points: Iterable[Point], objectives: Sequence[str]) -> list[Point]:
@@ -217,7 +218,9 @@ def _rejected(point: Point, allowed: float, minimize: str) -> bool:
     return slower or not confirmation.quality.drop <= allowed
 
 
-def _how_near(drop: Drop, allowed: float, minimize: str, passed: list[Point], rejected: list[Point]) -> str:
+def _how_near(
+    drop: Drop, allowed: float, minimize: str, passed: list[Point], rejected: list[Point], ranked: list[Point]
+) -> str:
     """Why nothing was chosen: the nearest miss, and what to do."""
     within = [point for point in passed if point.measurement.quality.drop <= allowed]
     goal = f"no point within max drop {drop}"
@@ -235,7 +238,7 @@ def _how_near(drop: Drop, allowed: float, minimize: str, passed: list[Point], re
         nearest = min(passed, key=lambda point: point.measurement.quality.drop)
         better = "smaller" if minimize == MEMORY else "faster"
         return (
-            f"{goal} is {better} than the baseline: the nearest is {_described(nearest)}; "
+            f"{goal} is {better} than the baseline: the nearest is {_described(nearest)}{_held_back(nearest, ranked)}; "
             "allow a larger --max-drop or search for longer"
         )
     return f"{goal}: nothing was measured; run `tuner search` for longer"
@@ -247,6 +250,15 @@ def _described(point: Point) -> str:
         f"trial {point.trial} ({point.label}) at {latency.ratio:.3g} of the baseline's latency with a drop of "
         f"{quality.drop:.4g} [{quality.drop_low:.4g}, {quality.drop_high:.4g}]"
     )
+
+
+def _held_back(nearest: Point, points: Iterable[Point]) -> str:
+    """The layers that cost the nearest miss its quality, as far as measured policies show it."""
+    losses = layer_losses(nearest, points)[:3]
+    if not losses:
+        return ""
+    named = ", ".join(f"{layer} ({precision} loses {loss:.2g})" for layer, precision, loss in losses)
+    return f", held back most by {named}"
 
 
 def _holdout(point: Point) -> str:

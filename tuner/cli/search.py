@@ -32,6 +32,16 @@ from tuner.study import Study
     show_default=True,
     help="Run candidates in a process of their own, which may crash or hang; or in this one, for a debugger.",
 )
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    default="5m",
+    show_default=True,
+    help="To compile a candidate, and for one call of it.",
+)
+@click.option(
+    "--memory-limit", metavar="SIZE", help="What a candidate may take beyond the baseline: 8GB.  [default: nearly all]"
+)
 @talk_options
 def command(
     task: str,
@@ -47,6 +57,8 @@ def command(
     objectives: str | None,
     start: str | None,
     isolation: str,
+    deadline: str,
+    memory_limit: str | None,
 ) -> None:
     """Search for the best precision of every layer, by measurement.
 
@@ -77,6 +89,8 @@ def command(
         objectives=None if objectives is None else objectives.split(","),
         start=start,
         isolation=isolation,
+        deadline=deadline,
+        memory_limit=memory_limit,
         recommended_trials=loaded.trials,
         recommended_drop=loaded.max_drop,
         recommended_space=loaded.space,

@@ -15,19 +15,22 @@ from tuner.cli.talk import quoted, suggest, with_storage
 @json_option
 @talk_options
 def command(study: str, point: str, storage: str, as_json: bool) -> None:
-    """Show one point of a study, layer by layer.
+    """Show one point of a study, layer by layer, and what each layer costs and gains where that was measured.
 
     POINT is the number of a trial, or a label such as `astype(bf16)`.
     """
+    from tuner.leave_one_out import leave_one_out
     from tuner.report.json_text import write_json
     from tuner.report.policies import full_point_json, write_point
     from tuner.study import open_study
 
-    found = open_study(study, storage).point(point)
+    opened = open_study(study, storage)
+    found = opened.point(point)
+    effects = leave_one_out(found, opened.points())
     if as_json:
-        write_json(full_point_json(found), sys.stdout)
+        write_json(full_point_json(found, effects), sys.stdout)
         return
-    write_point(found, sys.stdout)
+    write_point(found, sys.stdout, effects=effects)
     name = quoted(study)
     if found.is_reference:
         suggest(with_storage(f"tuner front {name}", storage))

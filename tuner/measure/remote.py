@@ -35,7 +35,13 @@ Say = Callable[[str], object]
 
 
 def make_evaluator(
-    task: Task, program: Program, *, isolation: str = "child", say: Say = lambda text: None, **settings: Any
+    task: Task,
+    program: Program,
+    *,
+    isolation: str = "child",
+    memory_limit: int | None = None,
+    say: Say = lambda text: None,
+    **settings: Any,
 ) -> "Evaluator | IsolatedEvaluator":
     """An evaluator in a process of its own, or in this one where it was asked for or no other can do it, which is said.
 
@@ -43,6 +49,7 @@ def make_evaluator(
         task: what is tuned.
         program: the captured task.
         isolation: "child" or "none".
+        memory_limit: bytes that a child may take beyond its baseline; in this process there is none.
         say: called with each remark for the user.
         **settings: as of `Evaluator`.
     """
@@ -51,7 +58,7 @@ def make_evaluator(
     reason = refusal(jax.devices()[0].platform)
     if reason is None:
         try:
-            return IsolatedEvaluator(task, program, say=say, **settings)
+            return IsolatedEvaluator(task, program, memory_limit=memory_limit, say=say, **settings)
         except CannotSend as error:
             reason = str(error)
     say(f"Note: candidates run in this process, and one that crashes ends the search: {reason}.")
@@ -126,13 +133,13 @@ class IsolatedEvaluator:
             PolicyError: the policy is not for this program.
             MeasuringStopped: too many children were lost in a row.
         """
-        return self._measure({"ask": "measure", "policy": policy_message(policy)}, policy.hash)
+        return self._measure({"ask": "measure", "policy": policy_message(policy)}, lambda: policy.hash)
 
     def measure_cast(self, format: str) -> Measurement | Failure:
         """The hand-made way, for reference: every floating parameter and input cast to "bf16" or "f16"."""
         if format not in CASTS:
             raise InputError(f"cannot measure a cast to {format!r}: the reference points are {', '.join(CASTS)}")
-        return self._measure({"ask": "measure_cast", "format": format}, f"astype({format})")
+        return self._measure({"ask": "measure_cast", "format": format}, lambda: f"astype({format})")
 
     def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
         """Every policy once more, all in one interleaved round with the baseline, and scored on the holdout split.
@@ -198,11 +205,11 @@ class IsolatedEvaluator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _measure(self, question: Mapping[str, Any], key: str) -> Measurement | Failure:
+    def _measure(self, question: Mapping[str, Any], key: Callable[[], str]) -> Measurement | Failure:
         self.check()
         answer = self._ask(question)
         if isinstance(answer, Lost):
-            return self._failure(answer, key)
+            return self._failure(answer, key())
         self._lost.clear()
         outcome: Measurement | Failure = decode(answer)
         return outcome

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tuner.front import Point
+from tuner.leave_one_out import LayerEffect
 from tuner.measurement import Confirmation, Failure
 from tuner.policy import Policy
 from tuner.report import numbers
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tuner.policy_file import LayerDifference
 
 _LAYERS = (Column("layer"), Column("precision"), Column("kernel", spare=1), Column("ran as requested"))
+_EFFECTS = (Column("layer"), Column("latency"), Column("drop"), Column("memory"), Column("trial"))
 _DIFFERENCES = (Column("layer"), Column("before"), Column("after"))
 
 
@@ -38,8 +40,8 @@ def ran_text(effective: str) -> str:
     return f"no: {what.strip() or 'something else'}" if kind == "different" else "unknown"
 
 
-def write_point(point: Point, file: TextIO, *, width: int | None = None) -> None:
-    """Every number of one point, then its layers."""
+def write_point(point: Point, file: TextIO, *, width: int | None = None, effects: Sequence[LayerEffect] = ()) -> None:
+    """Every number of one point, then its layers, then what each costs and gains as far as that was measured."""
     measured = point.measurement
     facts = [
         ("trial", trial_text(point.trial)),
@@ -58,6 +60,25 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None) -> None
     if point.policy is not None:
         file.write("\n")
         write_policy(point.policy, measured.effective, file, width=width)
+    if effects:
+        file.write("\nOne layer back to original, where that was measured too:\n")
+        write_table(_EFFECTS, [_effect_row(effect) for effect in effects], file, width=width)
+
+
+def _effect_row(effect: LayerEffect) -> Row:
+    memory = f"{'-' if effect.memory_bytes < 0 else '+'}{numbers.size(abs(effect.memory_bytes))}"
+    return Row((effect.layer, f"{effect.ratio:+.3f}", numbers.signed(effect.drop), memory, str(effect.trial)))
+
+
+def effect_json(effect: LayerEffect) -> dict[str, Any]:
+    """What putting one layer back to original changes."""
+    return {
+        "layer": effect.layer,
+        "latency_ratio": finite(effect.ratio),
+        "quality_drop": finite(effect.drop),
+        "memory_bytes": effect.memory_bytes,
+        "trial": effect.trial,
+    }
 
 
 def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
@@ -73,8 +94,8 @@ def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
     )
 
 
-def full_point_json(point: Point) -> dict[str, Any]:
-    """The JSON form of `tuner show --json`: a front's point with kernels and the confirmation."""
+def full_point_json(point: Point, effects: Sequence[LayerEffect] = ()) -> dict[str, Any]:
+    """The JSON form of `tuner show --json`: a front's point with kernels, the confirmation, and what layers cost."""
     kernels = {name: a.kernel for name, a in point.policy.assignments} if point.policy is not None else {}
     form = point_json(point) | {"on_front": point.on_front, "kernels": kernels}
     confirmation = point.confirmation
@@ -84,7 +105,7 @@ def full_point_json(point: Point) -> dict[str, Any]:
         form["confirmation"] = {"cause": confirmation.cause, "message": confirmation.message}
     else:
         form["confirmation"] = None
-    return {"format": 1, **form}
+    return {"format": 1, **form, "without_layer": [effect_json(effect) for effect in effects]}
 
 
 def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:

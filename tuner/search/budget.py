@@ -1,4 +1,4 @@
-"""Budgets: how many trials and how much time a search may take."""
+"""Budgets: how many trials and how much time a search may take, and how much time and memory a candidate."""
 
 import math
 import re
@@ -11,10 +11,12 @@ from tuner.errors import InputError
 DEFAULT_SECONDS = 600.0
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*h)?\s*(?:(\d+(?:\.\d+)?)\s*m(?:in)?)?\s*(?:(\d+(?:\.\d+)?)\s*s?)?")
+_SIZES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?b)?")
 _REMEDY = "give a positive time such as 5m, 90s or 1h30m"
 
 
-def parse_budget(budget: str | float) -> float:
+def parse_budget(budget: str | float, what: str = "budget") -> float:
     """Seconds of a duration: `5m`, `90s`, `1h30m`, or a number of seconds.
 
     Raises:
@@ -24,16 +26,29 @@ def parse_budget(budget: str | float) -> float:
         text = budget.strip().lower()
         match = _DURATION.fullmatch(text)
         if text.startswith("-"):
-            raise InputError(f"the budget {budget!r} is negative; {_REMEDY}")
+            raise InputError(f"the {what} {budget!r} is negative; {_REMEDY}")
         if match is None or not any(match.groups()):
-            raise InputError(f"cannot read the budget {budget!r}; {_REMEDY}")
+            raise InputError(f"cannot read the {what} {budget!r}; {_REMEDY}")
         seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), _UNITS.values(), strict=True))
     else:
         seconds = float(budget)
     if not math.isfinite(seconds) or seconds <= 0:
         problem = "zero" if seconds == 0 else "negative" if seconds < 0 else "not a time"
-        raise InputError(f"the budget {budget!r} is {problem}; {_REMEDY}")
+        raise InputError(f"the {what} {budget!r} is {problem}; {_REMEDY}")
     return seconds
+
+
+def parse_size(size: str | int) -> int:
+    """Bytes of a size: `8GB`, `500MB`, or a number of bytes.
+
+    Raises:
+        InputError: it is no such thing, or nothing.
+    """
+    match = _SIZE.fullmatch(str(size).strip().lower())
+    count = int(float(match[1]) * _SIZES[match[2] or "b"]) if match else 0
+    if isinstance(size, bool) or count < 1:
+        raise InputError(f"the memory limit {size!r} is not a size; give one such as 8GB or 500MB")
+    return count
 
 
 def check_trials(trials: int) -> int:

@@ -24,7 +24,7 @@ from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
-from tuner.search.settings import CHILD, Settings, check_settings
+from tuner.search.settings import CHILD, DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study
@@ -48,6 +48,8 @@ def search(
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
     isolation: str = CHILD,
+    deadline: str | float = DEFAULT_DEADLINE,
+    memory_limit: str | int | None = None,
     progress: bool | Callable[[ProgressEvent], Any] = True,
 ) -> Study:
     """Search for the best precision of every layer; called again with the same study, goes on where it stopped.
@@ -66,6 +68,9 @@ def search(
         objectives: one or more of latency, quality and memory; by default all.
         start: a policy, or policy file, to try right after the baseline.
         isolation: "child": candidates run in a process of their own, which they may crash; "none": in this one.
+        deadline: time that compiling a candidate, and one call of it, may take.
+        memory_limit: what a candidate may take beyond the baseline: "8GB", or bytes; by default nearly all that is free.
+            On a CPU; on an accelerator the limit is JAX's own share of its memory (XLA_PYTHON_CLIENT_MEM_FRACTION).
         progress: False for silence, or a callable that gets a ProgressEvent after every candidate.
 
     Raises:
@@ -84,6 +89,8 @@ def search(
         objectives=objectives,
         start=start,
         isolation=isolation,
+        deadline=deadline,
+        memory_limit=memory_limit,
     )
     return run_search(task, settings, progress)
 
@@ -142,6 +149,8 @@ def _run(
         task,
         program,
         isolation=settings.isolation,
+        memory_limit=settings.memory_limit,
+        deadline_s=settings.deadline_s,
         say=display.note,
         max_drop=begun.drop,
         objectives=record.objectives,

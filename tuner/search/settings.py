@@ -9,11 +9,12 @@ from tuner.errors import InputError
 from tuner.front import OBJECTIVES, check_objectives
 from tuner.policy import Policy
 from tuner.policy_file import load_policy
-from tuner.search.budget import DEFAULT_SECONDS, Budget, check_trials, parse_budget
+from tuner.search.budget import DEFAULT_SECONDS, Budget, check_trials, parse_budget, parse_size
 from tuner.search.samplers import NSGA2, check_sampler
 from tuner.search.spaces import Space
 
 DEFAULT_DROP = Drop(0.01)
+DEFAULT_DEADLINE = "5m"
 CHILD, NONE = "child", "none"
 ISOLATIONS = (CHILD, NONE)
 
@@ -33,6 +34,9 @@ class Settings:
     objectives: tuple[str, ...] | None = None
     start: Policy | None = None
     isolation: str = CHILD
+    # Of one candidate: seconds to compile or to make one call, and bytes beyond the baseline's; None: nearly all.
+    deadline_s: float = 300.0
+    memory_limit: int | None = None
     # What the task's module recommends for a new study.
     recommended_drop: Drop = DEFAULT_DROP
     recommended_space: Space | None = None
@@ -55,6 +59,8 @@ def check_settings(
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
     isolation: str = CHILD,
+    deadline: str | float = DEFAULT_DEADLINE,
+    memory_limit: str | int | None = None,
     recommended_trials: int | None = None,
     recommended_drop: str | float | None = None,
     recommended_space: Space | None = None,
@@ -82,6 +88,8 @@ def check_settings(
         objectives=None if objectives is None else _in_order(objectives),
         start=load_policy(start) if isinstance(start, str | Path) else start,
         isolation=_check_isolation(isolation),
+        deadline_s=parse_budget(deadline, "deadline"),
+        memory_limit=None if memory_limit is None else parse_size(memory_limit),
         recommended_drop=DEFAULT_DROP if recommended_drop is None else Drop.parse(recommended_drop),
         recommended_space=recommended_space,
     )

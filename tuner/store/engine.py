@@ -1,6 +1,7 @@
 """One SQLite file, opened the same way by everyone who uses it: our tables and Optuna's live in it together."""
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -68,18 +69,31 @@ def reading_engine(file: Path, timeout_s: float) -> Engine:
     """An engine that can neither make nor change the file."""
 
     def connect() -> sqlite3.Connection:
+        journal = file.with_name(file.name + "-wal")
+        if is_read_only(file) and not journal.exists():
+            # Nobody is at it: read without locks, since SQLite cannot take away the journal files it would make.
+            return _open_to_read(f"{file.resolve().as_uri()}?immutable=1", timeout_s)
         try:
             # Not mode=ro: the last to close such a connection leaves SQLite's journal files behind.
             return _open_to_read(f"{file.resolve().as_uri()}?mode=rw", timeout_s)
         except sqlite3.OperationalError:
             # In a folder without write permission SQLite cannot make its lock files. Nobody can write there, so unless
             # a journal with unsaved pages lies there it is safe to read without locks.
-            journal = file.with_name(file.name + "-wal")
             if not file.exists() or (journal.exists() and journal.stat().st_size):
                 raise
             return _open_to_read(f"{file.resolve().as_uri()}?immutable=1", timeout_s)
 
     return _with_begin(create_engine("sqlite://", creator=connect, json_serializer=_JSON, poolclass=QueuePool))
+
+
+def is_read_only(file: Path) -> bool:
+    """True when this process may read the file and not change it."""
+    return may(file, os.R_OK) and not may(file, os.W_OK)
+
+
+def may(path: Path, mode: int) -> bool:
+    """`os.access` for who this process acts as, where the system can say."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 class Sessions:

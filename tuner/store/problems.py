@@ -6,6 +6,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from tuner.errors import StoreError
 
+_READ_ONLY = "is read-only; make the file and its folder writable, or choose another file with --storage sqlite:///FILE"
+
 # SQLite's name for the problem, or how it begins -> a sentence about the file.
 _SENTENCES = (
     (
@@ -14,7 +16,7 @@ _SENTENCES = (
     ),
     (
         ("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH"),
-        "is read-only; make the file and its folder writable, or choose another file with --storage sqlite:///FILE",
+        _READ_ONLY,
     ),
     (
         ("SQLITE_NOTADB",),
@@ -41,7 +43,7 @@ def translate(problem: SQLAlchemyError, file: Path) -> StoreError:
     original = problem.orig if isinstance(problem, DBAPIError | StatementError) else None
     code = getattr(original, "sqlite_errorname", "")
     if code.startswith("SQLITE_CANTOPEN"):
-        return StoreError(f"{file} cannot be opened{_why_not_opened(file)}")
+        return not_opened(file)
     for beginnings, sentence in _SENTENCES:
         if code.startswith(beginnings):
             return StoreError(f"{file} {sentence}")
@@ -58,6 +60,16 @@ def missing(file: Path) -> StoreError:
     return StoreError(
         f"{file} does not exist; run `tuner search` to make it, or name another file with --storage sqlite:///FILE"
     )
+
+
+def not_opened(file: Path) -> StoreError:
+    """The file cannot be opened, or not be made."""
+    return StoreError(f"{file} cannot be opened{_why_not_opened(file)}")
+
+
+def read_only(file: Path) -> StoreError:
+    """The file may be read but not changed."""
+    return StoreError(f"{file} {_READ_ONLY}")
 
 
 def _why_not_opened(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from tuner.measurement import LOSER, SLOW
 from tuner.store import migrations, problems
 from tuner.store.candidates import Candidates
 from tuner.store.convert import layer_to_row, now, row_to_layer, row_to_study, study_to_row
-from tuner.store.engine import engine_options, locate, reading_engine, translated, writable_engine
+from tuner.store.engine import engine_options, is_read_only, locate, may, reading_engine, translated, writable_engine
 from tuner.store.models import SEARCH, CandidateRow, FrontRow, LayerRow, OutcomeRow, ProbeRow, StudyRow
 from tuner.store.records import StudyCounts, StudyRecord
 
@@ -43,6 +44,23 @@ class Store(Candidates):
         super().__init__(engine, file)
         self.url = url
         self._timeout_s = timeout_s
+
+    @staticmethod
+    def exists(url: str | Path = DEFAULT_STORAGE) -> bool:
+        """True when the file is there, False when it can be made.
+
+        Raises:
+            StoreError: it is not there and cannot be made.
+        """
+        _, file = locate(url)
+        try:
+            if file.exists():
+                return True
+        except OSError:  # a folder that may not even be looked at
+            raise problems.not_opened(file) from None
+        if not file.parent.is_dir() or not may(file.parent, os.W_OK | os.X_OK):
+            raise problems.not_opened(file)
+        return False
 
     @classmethod
     def open(
@@ -73,6 +91,8 @@ class Store(Candidates):
             if _is_current(engine, file):
                 return cls(engine, url, file, timeout_s)
             engine.dispose()  # an older schema: bring it up to date, which needs a writable file
+        if is_read_only(file):
+            raise problems.read_only(file)  # SQLite would find out later, and leave its journal files
         engine = writable_engine(url, timeout_s)
         try:
             with translated(file):
@@ -83,6 +103,15 @@ class Store(Candidates):
             engine.dispose()
             raise
         return cls(engine, url, file, timeout_s)
+
+    def check_writable(self) -> None:
+        """Returns when something could be written now.
+
+        Raises:
+            StoreError: it could not; says why.
+        """
+        with self.writing() as session:
+            session.connection()  # takes the writer's lock
 
     def close(self) -> None:
         """Lets go of the file."""
