@@ -1,10 +1,13 @@
-"""What the adapter tests share: a task on a library's own model, held to the checks of every program."""
+"""What the adapter tests share: a task on a library's own model, held to the checks of every program, here and elsewhere."""
 
+import jax
 import numpy as np
 
 from tests.conformance import checks
 from tests.programs import Example, normal
 from tuner import Task
+from tuner.measure.child import _load
+from tuner.measure.sending import pack_task
 
 
 def images(size: int = 16, examples: int = 8) -> np.ndarray:
@@ -30,6 +33,8 @@ def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32", 
     assert sorted(layer.name for layer in program.layers if layer.params) == sorted(layers)
     reference = checks.run_jitted(example)
     np.testing.assert_array_equal(reference, expected)
+    received = _load({"reference": None}, pack_task(task))  # as the process that measures candidates has it
+    np.testing.assert_array_equal(jax.jit(received.apply)(received.params, *batch(received)), expected)
     checks.all_original_is_identical(example, program)
     for text in precisions:
         checks.outputs_are_kept(example, program, reference, text)

@@ -15,6 +15,9 @@ from tuner.program import capture
 keras = pytest.importorskip("keras", reason="keras is not installed")
 layers = keras.layers
 
+# Of Keras itself, as it saves a model.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 
 @pytest.fixture(autouse=True)
 def _names_start_anew():

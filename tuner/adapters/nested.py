@@ -47,14 +47,17 @@ def by_name(tree: Any, *, drop_last: str | None = None) -> tuple[Nested, Callabl
     """
     import jax
 
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    found, _ = jax.tree_util.tree_flatten_with_path(tree)
     paths = []
     for keys, _ in found:
         parts = tuple(jax.tree_util.keystr((key,), simple=True) for key in keys)
         paths.append(parts[:-1] if parts[-1] == drop_last else parts)
 
+    # A tree and not its structure: this can be sent to another process, Equinox's structures cannot.
+    hollow = jax.tree_util.tree_map(lambda leaf: 0, tree)
+
     def back(nested: Nested) -> Any:
-        return jax.tree_util.tree_unflatten(structure, pick(nested, paths))
+        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(hollow), pick(nested, paths))
 
     return nest(paths, [leaf for _, leaf in found]), back
 
