@@ -180,7 +180,7 @@ def test_a_study_of_another_task_is_refused_and_the_field_named(capsys):
     with Store.open("sqlite:///other.db") as store:
         store.create_study(make_study("tiny"))
     sentence = complains(capsys, "search", "mine.py", "--storage", "sqlite:///other.db")
-    assert "study 'tiny' in other.db was made with program aaaaaaaaaaaa" in sentence
+    assert "study 'tiny' of task studies.digits_mlp:task in other.db was made with program aaaaaaaaaaaa" in sentence
     assert "--study" in sentence
 
 

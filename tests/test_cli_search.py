@@ -1,6 +1,7 @@
 """`tuner search`, `layers` and `verify` with everything real but the measuring."""
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from tests.search_bench import FakeEvaluator
 from tests.test_cli_errors import complains
 from tuner import measure
 from tuner.cli import main
+from tuner.errors import InputError
 from tuner.measure import KernelTable
 from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
 from tuner.search import runner
+from tuner.store import Store
 from tuner.study import open_study
 
 TASK = """
@@ -144,12 +147,52 @@ def test_control_c_is_130_and_says_how_to_go_on(capsys, monkeypatch):
     assert len(open_study("tiny").trials()) == 6
 
 
+@pytest.mark.parametrize(("problem", "code"), [(InputError("no baseline"), 2), (KeyboardInterrupt(), 130)])
+def test_a_search_that_cannot_begin_leaves_nothing(capsys, monkeypatch, problem, code):
+    def refuse(*_, **__):
+        raise problem
+
+    before = sorted(Path().iterdir())
+    monkeypatch.setattr(runner, "make_evaluator", refuse)
+    run(capsys, "search", "tiny.py", "--trials", "3", code=code)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_study_stopped_before_its_first_trial_still_has_its_kernels_timed(capsys, monkeypatch):
+    frozen = []
+
+    def stop(*_, **settings):
+        frozen.append(settings["frozen"])
+        if len(frozen) == 1:
+            raise KeyboardInterrupt
+        return KernelTable()
+
+    monkeypatch.setattr(runner, "kernel_table", stop)
+    run(capsys, "search", "tiny.py", "--trials", "2", code=130)
+    run(capsys, "search", "tiny.py", "--trials", "2")
+    run(capsys, "search", "tiny.py", "--trials", "3")
+    assert frozen == [False, False, True]
+
+
+def test_a_locked_database_is_named_before_anything_is_measured(capsys, monkeypatch):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q")
+    monkeypatch.setattr(Store.open.__func__, "__kwdefaults__", Store.open.__func__.__kwdefaults__ | {"timeout_s": 0.05})
+    blocker = sqlite3.connect("precision.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    assert "precision.db is locked by another process" in complains(capsys, "search", "tiny.py", "--trials", "3")
+    blocker.close()
+    assert len(Fake.made) == 1
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
         (["--objectives", "latency"], "begun with --objectives latency,quality,memory and cannot go on with latency"),
         (["--max-drop", "3%"], "begun with --max-drop 2% and cannot go on with 3%"),
-        (["--space", "floats"], "begun with --space another one and cannot go on with floats"),
+        (
+            ["--space", "floats"],
+            "begun with another search space than 'floats' and cannot go on with it; leave --space out",
+        ),
     ],
 )
 def test_a_study_cannot_change_on_its_way(option, words, capsys):
@@ -162,7 +205,14 @@ def test_a_study_cannot_change_on_its_way(option, words, capsys):
 def test_another_batch_size_is_another_study(capsys):
     run(capsys, "search", "tiny.py", "--trials", "2", "-q")
     sentence = complains(capsys, "search", "tiny.py", "--trials", "4", "--batch-size", "8")
-    assert "study 'tiny' in precision.db was made with" in sentence
+    assert "study 'tiny' was begun with the batch size 16 and cannot go on with 8; go back to 16" in sentence
+
+
+def test_another_metric_is_another_study(capsys):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q")
+    Path("tiny.py").write_text(TASK.replace("batch_size=16", "batch_size=16, metric='cross_entropy'"))
+    sentence = complains(capsys, "search", "tiny.py", "--trials", "4")
+    assert "study 'tiny' was begun with the metric top1 and cannot go on with cross_entropy" in sentence
 
 
 def test_a_front_of_the_baseline_alone_says_so(capsys):

@@ -145,7 +145,7 @@ def test_the_same_fingerprints_may_go_on(store):
 def test_the_first_different_fingerprint_is_named_with_both_values(store, fingerprints, device, message):
     study = store.create_study(make_study())
     text = refusal(store.check_fingerprints, study, study.fingerprints | fingerprints, DEVICE | device)
-    assert text.startswith("study 'digits' in precision.db was made with ")
+    assert text.startswith("study 'digits' of task studies.digits_mlp:task in precision.db was made with ")
     assert message in text
     assert text.endswith("restore the former to resume it, or choose another --study name to begin a new study")
 

@@ -29,16 +29,24 @@ class Beginning:
         return Drop.parse(self.record.max_drop)
 
 
-def begin(store: Store, settings: Settings, task: Task, program: Program, wanted: ResolvedSpace) -> Beginning:
+def begin(store: Store | None, settings: Settings, task: Task, program: Program, wanted: ResolvedSpace) -> Beginning:
     """The study to go on with, or what a new one will be with the wanted space; nothing is written yet.
+
+    Args:
+        store: the database; None when it is yet to be made.
+        settings: of this run.
+        task: as it is now.
+        program: the captured task.
+        wanted: the space for a new study.
 
     Raises:
         StoreError: a study of that name has another task, device or data.
         InputError: it was begun with another space, drop or objectives.
     """
-    known = store.find_study(settings.study)
-    if known is None:
+    known = None if store is None else store.find_study(settings.study)
+    if store is None or known is None:
         return Beginning(record=_describe(settings, task, program, wanted.space), resolved=wanted, resumed=False)
+    _check_same_measuring(known, task, program)
     store.check_fingerprints(known, fingerprints_of(task, program), device_fingerprint())
     _check_same(known, settings)
     resolved = resolve_space(SearchSpace.parse(known.space, f"of study {known.name}"), program)
@@ -68,20 +76,33 @@ def _describe(settings: Settings, task: Task, program: Program, space: SearchSpa
     )
 
 
+def _check_same_measuring(known: StudyRecord, task: Task, program: Program) -> None:
+    """Raises, before fingerprints are compared, for what can be said in words: the same model measured differently."""
+    if known.program.layers != program.signature.layers:
+        return
+    pairs = {"batch size": (known.batch_size, task.batch_size), "metric": (known.metric, task.metric.name)}
+    for what, (before, now) in pairs.items():
+        if before != now:
+            raise InputError(
+                f"study {known.name!r} was begun with the {what} {before} and cannot go on with {now}; "
+                f"go back to {before} to resume it, or begin another study with --study NAME"
+            )
+
+
 def _check_same(known: StudyRecord, settings: Settings) -> None:
     """Raises when the user asks for something that a study cannot change on its way."""
     if settings.objectives is not None and settings.objectives != tuple(known.objectives):
-        raise _changed(known, "objectives", ",".join(known.objectives), ",".join(settings.objectives))
+        raise _changed(known, "objectives", f"--objectives {','.join(known.objectives)}", ",".join(settings.objectives))
     if settings.max_drop is not None and str(settings.max_drop) != known.max_drop:
-        raise _changed(known, "max-drop", known.max_drop, str(settings.max_drop))
+        raise _changed(known, "max-drop", f"--max-drop {known.max_drop}", str(settings.max_drop))
     if settings.space is not None:
         space = find_space(settings.space)
         if space.to_toml() != known.space:
-            raise _changed(known, "space", "another one", space.name)
+            raise _changed(known, "space", f"another search space than {space.name!r}", "it")
 
 
 def _changed(known: StudyRecord, option: str, before: str, now: str) -> InputError:
     return InputError(
-        f"study {known.name!r} was begun with --{option} {before} and cannot go on with {now}; "
+        f"study {known.name!r} was begun with {before} and cannot go on with {now}; "
         f"leave --{option} out to resume it, or begin another study with --study NAME"
     )

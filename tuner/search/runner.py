@@ -1,7 +1,7 @@
 """The search: first candidates, then the sampler's, until the budget ends; then the front is confirmed."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -114,21 +114,21 @@ def run_search(
     if settings.start is not None:
         check_fits(settings.start, program.signature, "the policy to start from")
         start_proposal(settings.start, space)
-    with (
-        Store.open(settings.storage) as store,
-        quiet_optuna(),
-        closing(make_progress(progress, verbose=verbose)) as display,
-    ):
+    with quiet_optuna(), closing(make_progress(progress, verbose=verbose)) as display, ExitStack() as stack:
+        # A new file is made only when the baseline is measured, so that a search which cannot begin leaves nothing.
+        store = stack.enter_context(Store.open(settings.storage)) if Store.exists(settings.storage) else None
         begun = begin(store, settings, task, program, wanted)
-        if begun.resumed and is_complete(store, begun.record, settings.trials):
+        if store is not None and begun.resumed and is_complete(store, begun.record, settings.trials):
             display.note(f"Study {begun.record.name!r} is complete; ask for more with --trials or --budget.")
         else:
+            if store is not None:
+                store.check_writable()
             _run(store, begun, settings, limit, task, program, display)
     return Study(name=settings.study, storage=settings.storage)
 
 
 def _run(
-    store: Store,
+    store: Store | None,
     begun: Beginning,
     settings: Settings,
     limit: Budget,
@@ -136,49 +136,57 @@ def _run(
     program: Program,
     display: Progress,
 ) -> None:
+    """Measures; `store` is None where the first study of a file begins."""
     for note in program.notes:
         display.note(f"Note: {note}")
     record = begun.record
     space = ChoiceSpace.from_resolution(begun.resolved.resolution)
     display.note(
-        f"{'Resuming' if begun.resumed else 'Beginning'} study {record.name!r}: {len(space.free)} choices, "
-        f"{numbers.amount(space.size)} policies, on {device_name()}."
+        f"{'Resuming' if begun.resumed else 'Beginning'} study {record.name!r}: "
+        f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
+        f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
     )
     reference = None if record.baseline is None else record.baseline.latency.milliseconds
-    with make_evaluator(
-        task,
-        program,
-        isolation=settings.isolation,
-        memory_limit=settings.memory_limit,
-        deadline_s=settings.deadline_s,
-        say=display.note,
-        max_drop=begun.drop,
-        objectives=record.objectives,
-        reference_ms=reference,
-        seed=record.seed,
-    ) as evaluator:
+    with (
+        make_evaluator(
+            task,
+            program,
+            isolation=settings.isolation,
+            memory_limit=settings.memory_limit,
+            deadline_s=settings.deadline_s,
+            say=display.note,
+            max_drop=begun.drop,
+            objectives=record.objectives,
+            reference_ms=reference,
+            seed=record.seed,
+        ) as evaluator,
+        ExitStack() as stack,
+    ):
+        if store is None:
+            store = stack.enter_context(Store.open(settings.storage))
         if not begun.resumed:
             record = store.create_study(record)
             store.save_layers(record.id, program.layers)
-        with Interrupts() as interrupts:
-            with interrupts.allowed():
-                choices = begun.resolved.resolution.choices
-                table = kernel_table(store, evaluator, choices, limit, display, frozen=begun.resumed)
-            loop = Loop(
-                store=store,
-                record=record,
-                program=program,
-                space=space,
-                table=table,
-                larger_is_better=task.metric.larger_is_better,
-                evaluator=evaluator,
-                settings=settings,
-                budget=limit,
-                display=display,
-                interrupts=interrupts,
-            )
-            loop.run()
-            loop.confirm()
+        interrupts = stack.enter_context(Interrupts())
+        with interrupts.allowed():
+            choices = begun.resolved.resolution.choices
+            # Once something is measured, other kernels would make other policies of the same precisions.
+            table = kernel_table(store, evaluator, choices, limit, display, frozen=record.counts.total > 0)
+        loop = Loop(
+            store=store,
+            record=record,
+            program=program,
+            space=space,
+            table=table,
+            larger_is_better=task.metric.larger_is_better,
+            evaluator=evaluator,
+            settings=settings,
+            budget=limit,
+            display=display,
+            interrupts=interrupts,
+        )
+        loop.run()
+        loop.confirm()
 
 
 def _check_affordable(settings: Settings, space: ChoiceSpace) -> None:

@@ -201,6 +201,7 @@ class Store(Candidates):
         Raises:
             StoreError: one differs; the first is named with both values.
         """
+        task = "" if study.task_reference is None else f" of task {study.task_reference}"
         kinds = [("", study.fingerprints, fingerprints)]
         if device is not None:
             kinds.append(("device ", study.device, device))
@@ -209,8 +210,8 @@ class Store(Candidates):
                 old, new = before.get(field), after.get(field)
                 if old != new:
                     raise StoreError(
-                        f"study {study.name!r} in {self.file} was made with {kind}{field} {_shown(old)}, and this run "
-                        f"has {_shown(new)}; restore the former to resume it, or {_NEW_STUDY}"
+                        f"study {study.name!r}{task} in {self.file} was made with {kind}{field} {_shown(old)}, and this "
+                        f"run has {_shown(new)}; restore the former to resume it, or {_NEW_STUDY}"
                     )
 
     def save_layers(self, study_id: int, layers: Iterable["Layer"]) -> None:
