@@ -84,3 +84,11 @@ def test_time_is_kept_for_the_confirmation_but_no_more_than_half():
     assert not budget.allows(9, confirmations=3)
     clock.now = 49.0
     assert budget.allows(9, confirmations=1000)
+
+
+def test_the_first_trial_may_begin_however_late_it_is():
+    clock = Clock()
+    budget = Budget(trials=None, seconds=20, clock=clock)
+    clock.now = 40.0  # the device was busy all the while
+    assert budget.allows(0)
+    assert not budget.allows(1)

@@ -110,7 +110,7 @@ class Budget:
         return sorted(self._durations)[len(self._durations) // 2] if self._durations else 0.0
 
     def allows(self, done: int, confirmations: int = 0) -> bool:
-        """True when another trial may begin.
+        """True when another trial may begin; the first always may: it is the baseline, which is measured already.
 
         Args:
             done: trials that the study has.
@@ -119,7 +119,7 @@ class Budget:
         """
         if self.trials is not None and done >= self.trials:
             return False
-        if self.seconds is None:
+        if self.seconds is None or done == 0:
             return True
         kept = min(confirmations * self.typical, self.seconds / 2)
         return self.elapsed < self.seconds - kept
