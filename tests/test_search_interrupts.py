@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import threading
@@ -67,3 +68,20 @@ def test_does_nothing_outside_the_main_thread():
     thread.start()
     thread.join()
     assert problems == []
+
+
+def test_a_press_that_is_dropped_on_its_way_counts_at_the_end_of_the_stretch():
+    """As where it strikes in a destructor, or in the callback that JAX hangs on the garbage collector."""
+    reached = []
+
+    def work() -> None:
+        with interrupts.allowed():
+            with contextlib.suppress(KeyboardInterrupt):
+                press_control_c()
+            reached.append("the stretch's end")
+
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert reached == ["the stretch's end"]
+        interrupts.check()  # once is enough

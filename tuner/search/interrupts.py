@@ -41,8 +41,12 @@ class Interrupts:
         self._allowed = True
         try:
             yield
+        except KeyboardInterrupt:
+            self._pending = False
+            raise
         finally:
             self._allowed = False
+        self.check()  # Python drops what is raised in a destructor or a callback of the garbage collector
 
     def check(self) -> None:
         """Raise KeyboardInterrupt when Ctrl-C was pressed since the last safe place."""
@@ -51,7 +55,6 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._allowed or self._pending:
-            self._pending = False
+        pressed_before, self._pending = self._pending, True
+        if self._allowed or pressed_before:
             raise KeyboardInterrupt
-        self._pending = True
