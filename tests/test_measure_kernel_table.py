@@ -1,7 +1,9 @@
 """The kernel table: timed once per signature, the fastest kernel taken, what cannot run left out."""
 
+import time
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -97,3 +99,36 @@ def test_convolutions_can_be_timed() -> None:
     table = time_kernels(captured, {"depthwise": (ORIGINAL, F32)}, known={}, budget_s=60)
     assert table.kernels["depthwise", F32] == ("plain", "shifted")
     assert table.seconds("depthwise", F32, "shifted") > 0
+
+
+def test_grouped_integer_convolutions_are_not_tried_in_the_scalar_loop() -> None:
+    def depthwise(params: Any, x: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            x, params["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=4
+        )
+
+    made = capture(depthwise, {"w": normal(3, 3, 1, 4)}, (normal(2, 5, 5, 4),))
+    table = time_kernels(made, {"w": (ORIGINAL, F32, I8)}, known={}, budget_s=60)
+    assert table.kernels["w", I8] == ("plain", "shifted")
+    assert np.isnan(table.seconds("w", I8, "plain"))
+    assert table.seconds("w", F32, "plain") > 0
+    assert table.best("w", I8) == "shifted"
+
+
+def test_a_slow_variant_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, int] = {}
+
+    def fake(site: Any, assignment: Any) -> Any:
+        def call() -> None:
+            name = str(assignment.precision)
+            calls[name] = calls.get(name, 0) + 1
+            time.sleep(0.05 if name == str(I8) else 0)
+
+        return call
+
+    monkeypatch.setattr(kernel_table, "_compile", fake)
+    monkeypatch.setattr(kernel_table, "_ROUND_S", 0.01)
+    table = time_kernels(program(), {"a": (ORIGINAL, I8)}, known={}, budget_s=60)
+    assert calls[str(I8)] == len(table.kernels["a", I8])
+    assert calls[str(ORIGINAL)] > 1
+    assert table.seconds("a", I8, "plain") > 0.04

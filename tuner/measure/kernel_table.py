@@ -27,6 +27,8 @@ from tuner.program.steps import Site
 _WORTH = 0.97
 _ROUNDS = 9
 _ROUND_S = 0.4
+# A variant whose first call takes this many times the fastest's, and long, is not called again.
+_SLOW = 10.0
 
 # (signature of the operation, precision, kernel) as text -> seconds of one execution; NaN where it cannot run here.
 Times = Mapping[str, float]
@@ -138,13 +140,21 @@ def _time_variants(
 ) -> dict[tuple[Precision, str], float]:
     """Seconds per variant: the median over rounds that run all of them; NaN for what cannot run."""
     calls: dict[tuple[Precision, str], Callable[[], object]] = {}
+    first: dict[tuple[Precision, str], float] = {}
     for precision, kernel in variants:
+        if _is_hopeless(site, precision, kernel, variants):
+            continue
         try:
-            calls[precision, kernel] = _compile(site, Assignment(precision=precision, kernel=kernel))
-            calls[precision, kernel]()
+            call = _compile(site, Assignment(precision=precision, kernel=kernel))
+            started = time.perf_counter()
+            call()
         except Exception:  # noqa: BLE001  whatever it throws, this variant cannot run here
-            calls.pop((precision, kernel), None)
-    samples: dict[tuple[Precision, str], list[float]] = {variant: [] for variant in calls}
+            continue
+        calls[precision, kernel], first[precision, kernel] = call, time.perf_counter() - started
+    slow = [variant for variant in calls if first[variant] > max(_ROUND_S, _SLOW * min(first.values()))]
+    samples: dict[tuple[Precision, str], list[float]] = {v: [first[v]] if v in slow else [] for v in calls}
+    for variant in slow:
+        del calls[variant]
     started = time.perf_counter()
     for number in range(_ROUNDS):
         ordered = list(calls)
@@ -155,6 +165,20 @@ def _time_variants(
         if number >= 2 and time.perf_counter() - started > budget_s:
             break
     return {variant: float(np.median(samples[variant])) if variant in samples else float("nan") for variant in variants}
+
+
+def _is_hopeless(site: Site, precision: Precision, kernel: str, variants: Sequence[tuple[Precision, str]]) -> bool:
+    """True for what is known to be slower than another kernel by far, at some shapes by minutes: it is not even tried.
+
+    XLA's CPU backend convolves integers in groups with a scalar loop, and over small images as if there were one group.
+    """
+    return (
+        kernel == PLAIN
+        and precision.activations.kind == "int"
+        and site.eqn.params.get("feature_group_count", 1) > 1
+        and jax.default_backend() == "cpu"
+        and any(other == precision and name != PLAIN for other, name in variants)
+    )
 
 
 def _compile(site: Site, assignment: Assignment) -> Callable[[], object]:
