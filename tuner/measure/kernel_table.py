@@ -107,7 +107,7 @@ def time_kernels(
         for site, (signature, _) in zip(sites, signatures[layer.name], strict=True):
             variants = wanted.setdefault(signature, (site, {}))[1]
             variants.update({(p, k): None for p in choices.get(layer.name, ()) for k in names[layer.name, p]})
-            weight[signature] = weight.get(signature, 0) + layer.flops
+            weight[signature] = weight.get(signature, 0) + layer.flops * _groups(site)
     times = dict(known)
     started = time.perf_counter()
     ordered = sorted(wanted, key=lambda signature: -weight[signature])
@@ -121,6 +121,11 @@ def time_kernels(
                 found = _time_variants(site, list(variants), min(_ROUND_S * len(variants), left))
                 times.update({_key(signature, *variant): seconds for variant, seconds in found.items()})
     return KernelTable(times=times, signatures=signatures, kernels=names)
+
+
+def _groups(site: Site) -> int:
+    """What a grouped convolution costs more than its work says, where no kernel is made for it: its groups at worst."""
+    return int(site.eqn.params.get("feature_group_count", 1))
 
 
 def signature_of(site: Site) -> str:
