@@ -10,7 +10,7 @@ import pytest
 from search_spaces import Precision
 from tests import programs
 from tuner.errors import CaptureError, PolicyError
-from tuner.policy import Policy
+from tuner.policy import Assignment, Policy
 from tuner.program import capture, make_policy, original_policy, prepare, uniform_policy
 
 I8 = Precision.parse("i8/i8/i32")
@@ -146,6 +146,46 @@ def test_a_policy_for_another_program_is_refused_by_name() -> None:
     other = original_policy(capture(lambda p, x: x @ p["w"], {"w": programs.normal(12, 3)}, example.inputs))
     with pytest.raises(PolicyError, match="w"):
         prepare(example.apply, example.params, other)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (
+            Assignment(precision=Precision.parse("i4/bf16/f32")),
+            "layer 'fc1' cannot run in i4/bf16/f32: not available yet",
+        ),
+        (Assignment(precision=I8, kernel="magic"), "layer 'fc1' has no kernel 'magic' in this version; upgrade"),
+    ],
+)
+def test_a_policy_file_of_a_version_that_could_more_is_refused_by_layer(assignment: Assignment, message: str) -> None:
+    example = programs.mlp()
+    policy = original_policy(capture(example.apply, example.params, example.inputs)).assign("fc1", assignment)
+    with pytest.raises(PolicyError, match=message):
+        prepare(example.apply, example.params, policy)
+
+
+def test_an_input_that_is_in_its_format_already_may_stay_so() -> None:
+    example = programs.mlp()
+    policy = original_policy(capture(example.apply, example.params, example.inputs))
+    policy = policy.assign("input", Assignment(precision=Precision.parse("f32")))
+    model = prepare(example.apply, example.params, policy)
+    np.testing.assert_allclose(
+        model(model.params, *example.inputs), example.apply(example.params, *example.inputs), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_unpacked_parameters_are_refused_with_what_to_write() -> None:
+    model = prepared(programs.mlp(), {"fc1": "i8/i8/i32"})
+    with pytest.raises(PolicyError, match=r"not a dict of 'fc1', 'fc2'; call it as model\(model.params, \*inputs\)"):
+        model(programs.mlp().params, programs.normal(8, 12))
+    with pytest.raises(PolicyError, match="not a ndarray; call it as"):
+        model(programs.normal(8, 12), programs.normal(8, 12))
+
+
+def test_one_precision_everywhere_may_be_given_as_text() -> None:
+    program = capture(programs.mlp().apply, programs.mlp().params, programs.mlp().inputs)
+    assert uniform_policy(program, "w8a8") == uniform_policy(program, I8)
 
 
 @pytest.mark.parametrize(

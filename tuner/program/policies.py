@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from search_spaces import ORIGINAL, Precision
 from tuner.errors import PolicyError
-from tuner.policy import Assignment, Policy
+from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import kernels
 from tuner.program.kernels import supports
+from tuner.program.layer import EMBEDDING, INPUT, Layer
 from tuner.program.program import Program
+from tuner.program.steps import Site
 
 
 def original_policy(program: Program) -> Policy:
@@ -27,18 +29,15 @@ def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | 
         SearchSpaceError: a text is no precision.
     """
     known = {layer.name: layer for layer in program.layers}
+    sites = _sites_by_layer(program)
     for name in chosen:
         if name not in known:
             raise PolicyError(f"layer {name!r} does not exist; the layers are {', '.join(known) or 'none'}")
     assignments = []
     for name, layer in known.items():
         assignment = _assignment(chosen.get(name, ORIGINAL))
-        reason = supports(layer, assignment.precision)
-        if reason:
-            raise PolicyError(
-                f"layer {name!r} cannot run in {assignment.precision}: {reason}; choose another precision"
-            )
-        names = kernel_names(program, name, assignment.precision)
+        _check_precision(layer, assignment.precision)
+        names = kernels.kernel_names(sites[name], assignment.precision)
         if assignment.kernel not in names:
             allowed = ", ".join(names)
             raise PolicyError(
@@ -48,16 +47,39 @@ def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | 
     return Policy(tuple(assignments), program=program.signature)
 
 
+def check_runs(policy: Policy, program: Program) -> None:
+    """Returns when this version can run every layer as the policy says; the policy must fit the program.
+
+    Raises:
+        PolicyError: a precision is not available, or not for such a layer, or a kernel does not exist.
+    """
+    sites, assignments = _sites_by_layer(program), dict(policy.assignments)
+    for layer in program.layers:
+        assignment = assignments[layer.name]
+        if not _is_held_already(layer, assignment.precision):
+            _check_precision(layer, assignment.precision)
+        known = any(kernels.has_kernel(site, assignment.kernel) for site in sites[layer.name])
+        if assignment.kernel != PLAIN and not known:
+            raise PolicyError(
+                f"layer {layer.name!r} has no kernel {assignment.kernel!r} in this version; "
+                "upgrade jax-precision-tuner, or search here and export the policy again"
+            )
+
+
 def uniform_policy(
-    program: Program, precision: Precision, choices: Mapping[str, tuple[Precision, ...]] | None = None
+    program: Program, precision: Precision | str, choices: Mapping[str, tuple[Precision, ...]] | None = None
 ) -> Policy:
     """Every layer that may take the precision takes it; the others stay as written.
 
     Args:
         program: the program.
-        precision: the precision.
+        precision: the precision, or its text.
         choices: layer name -> allowed precisions; left out, whatever each layer can run.
+
+    Raises:
+        SearchSpaceError: the text is no precision.
     """
+    precision = Precision.parse(precision) if isinstance(precision, str) else precision
     takers = {
         layer.name: precision
         for layer in program.layers
@@ -72,8 +94,22 @@ def kernel_names(program: Program, layer: str, precision: Precision) -> tuple[st
     Raises:
         KeyError: there is no such layer.
     """
-    sites = {found.name: sites for found, sites in zip(program.layers, program.sites, strict=True)}
-    return kernels.kernel_names(sites[layer], precision)
+    return kernels.kernel_names(_sites_by_layer(program)[layer], precision)
+
+
+def _sites_by_layer(program: Program) -> dict[str, tuple[Site, ...]]:
+    return {layer.name: sites for layer, sites in zip(program.layers, program.sites, strict=True)}
+
+
+def _check_precision(layer: Layer, precision: Precision) -> None:
+    reason = supports(layer, precision)
+    if reason:
+        raise PolicyError(f"layer {layer.name!r} cannot run in {precision}: {reason}; choose another precision")
+
+
+def _is_held_already(layer: Layer, precision: Precision) -> bool:
+    """True where the precision asks for the dtype there is: no choice in a search, and harmless in a policy file."""
+    return layer.kind in (INPUT, EMBEDDING) and layer.dtype == precision.weights.dtype
 
 
 def _assignment(value: Assignment | Precision | str) -> Assignment:

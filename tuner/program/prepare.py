@@ -1,6 +1,6 @@
 """Prepare: a function, its parameters and a policy -> packed parameters and a pure function of them and the inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from tuner.program.expression import Slice, evaluate, slices_in, split_axes
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
 from tuner.program.plan import Plan, plan
+from tuner.program.policies import check_runs
 from tuner.program.program import Program
 from tuner.program.rewrite import run
 from tuner.program.steps import Site
@@ -47,9 +48,11 @@ class Prepared:
             *inputs: as `apply` takes them; floating ones also in the dtype of `cast_inputs`.
 
         Raises:
+            PolicyError: the parameters are not packed ones.
             CaptureError: for these shapes the function has other layers than the policy.
             TypeError: it was differentiated.
         """
+        _check_packed(params)
         plan = self._plan_for(inputs)
         flat = jax.tree_util.tree_leaves(inputs)
         outputs = refuse_gradients(partial(_run, plan))(params, flat)
@@ -106,7 +109,8 @@ def prepare(
         The packed parameters (`.params`) and, called, a pure function of them and the inputs.
 
     Raises:
-        PolicyError: the policy is for another program, or says nothing of its inputs and none are given.
+        PolicyError: the policy is for another program, asks for what this version cannot run, or says nothing of its
+            inputs and none are given.
         CaptureError: JAX cannot trace the function.
     """
     if program is None:
@@ -114,6 +118,7 @@ def prepare(
             inputs = text_to_specs(policy.program.inputs if policy.program else "")
         program = capture(apply, params, inputs)
     check_fits(policy, program.signature)
+    check_runs(policy, program)
     found = plan(program, policy)
     return Prepared(
         pack(found, params), policy, apply, jax.tree_util.tree_map(jax.typeof, params), {_key(program): found}
@@ -184,6 +189,17 @@ def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:
             f"the packed parameters lack {missing[0]!r}, which these input shapes need; prepare the model with them"
         )
     return run(plan, leaves, params[LAYERS], inputs)
+
+
+def _check_packed(params: Any) -> None:
+    """Raises unless these are packed parameters; those of `apply` are what people try first."""
+    if isinstance(params, Mapping) and {PARAMETERS, LAYERS} <= params.keys():
+        return
+    keys = f" of {', '.join(map(repr, list(params)[:4]))}" if isinstance(params, Mapping) else ""
+    raise PolicyError(
+        f"the first argument of a prepared model is its packed parameters, not a {type(params).__name__}{keys}; "
+        "call it as model(model.params, *inputs)"
+    )
 
 
 def _key(program: Program) -> tuple[Any, ...]:

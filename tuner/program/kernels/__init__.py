@@ -39,6 +39,15 @@ def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]
     return tuple(names) or (PLAIN,)
 
 
+def has_kernel(site: Site, name: str) -> bool:
+    """True when there is a kernel of that name for such operations, whether or not it applies to this one's shapes."""
+    try:
+        find_kernel(site.kind, name)
+    except KeyError:
+        return False
+    return True
+
+
 def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
     """The arrays that stand for the weight of an operation, laid out for its kernel."""
     return kernel_of(site, assignment).pack(site, assignment.precision, weight)
