@@ -82,6 +82,16 @@ class FakeEvaluator:
         return Measurement(latency=make_latency(ratio), quality=make_quality(drop), memory=memory)
 
 
+class Notes(SilentProgress):
+    """Remembers what a person would have read."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 class Bench:
     """One study in one file, searched as often as a test likes."""
 
@@ -91,6 +101,7 @@ class Bench:
         resolution = resolve_space(SearchSpace.parse(space, "test"), self.program).resolution
         self.space = ChoiceSpace.from_resolution(resolution)
         self.evaluator = FakeEvaluator()
+        self.display = Notes()
         self.objectives = tuple(objectives)
 
     def search(self, *, evaluator: FakeEvaluator | None = None, rank=list, **settings: object) -> Study:
@@ -107,7 +118,7 @@ class Bench:
                 evaluator=evaluator or self.evaluator,
                 settings=checked,
                 budget=checked.budget(),
-                display=SilentProgress(),
+                display=self.display,
                 interrupts=interrupts,
                 rank=rank,
             )

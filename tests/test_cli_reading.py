@@ -82,7 +82,7 @@ def test_front_shows_points_then_references(capsys):
     out, err = run(capsys, "front", "digits")
     assert [line.split()[0] for line in out.splitlines()[1:6]] == ["2", "3", "1", "0", "-"]
     assert "no: 1 different of 2" in out
-    assert "Complete up to a drop of 2%" in out
+    assert "Complete, of what was tried, up to a drop of 2%" in out
     assert err.startswith("Next: tuner show digits 2\n")
 
 

@@ -1,9 +1,10 @@
 from html.parser import HTMLParser
 
-from tests.factories import make_measurement, make_point, make_policy
+from tests.factories import make_measurement, make_point, make_policy, make_study
 from tests.test_report_front import BASELINE, CAST, INT8
 from tuner.policy import Assignment, Policy
-from tuner.report.html import front_html, policy_html
+from tuner.report.html import front_html, policy_html, study_html
+from tuner.store import StudyCounts
 
 EVIL = '<script>alert("x")</script>&'
 
@@ -45,6 +46,13 @@ def test_a_front_has_a_row_per_point_and_its_comparison():
     parsed(page)
     assert page.count("<tr>") == 5
     assert "For comparison" in page
+
+
+def test_a_study_says_how_far_its_front_is_complete():
+    page = study_html(make_study(counts=StudyCounts(measured=3, pruned=2)), [INT8, BASELINE], [])
+    parsed(page)
+    assert "up to a drop of 2%" in page
+    assert "Complete" not in study_html(make_study(), [INT8, BASELINE], [])
 
 
 def test_a_policy_has_a_row_per_layer_and_says_what_ran():

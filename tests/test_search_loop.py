@@ -70,6 +70,23 @@ def test_exhaustive_enumerates(tmp_path):
     assert len(bench.search(trials=16, sampler="exhaustive").trials()) == 16
 
 
+@pytest.mark.parametrize("limits", [{"trials": 5}, {"trials": 5, "budget": "1h"}])
+def test_the_end_says_how_complete_the_front_is(tmp_path, limits):
+    bench = Bench(tmp_path / "precision.db", layers=2)
+    bench.search(**limits)
+    assert bench.display.notes[0].startswith(
+        "5 of 16 policies of this space are tried, and the front is the best of those"
+    )
+    bench.search(trials=16)
+    assert "All 16 policies of this space are tried: the front is complete." in bench.display.notes
+
+
+def test_a_time_budget_says_how_complete_the_front_is(tmp_path):
+    bench = Bench(tmp_path / "precision.db")
+    bench.search(budget=0.05)
+    assert " of 64 policies of this space are tried" in bench.display.notes[0]
+
+
 @pytest.mark.parametrize("sampler", ["nsga2", "tpe", "random"])
 def test_every_sampler_goes_on_after_its_first_generation(tmp_path, sampler):
     bench = Bench(tmp_path / "precision.db")

@@ -75,8 +75,8 @@ def limit_of(record: "StudyRecord") -> str | None:
     drop = Drop.parse(record.max_drop)
     twice = Drop(2 * drop.value, drop.relative)
     return (
-        f"Complete up to a drop of {twice}, twice the allowed one, and up to the slowest candidates worth timing: "
-        f"{record.counts.pruned} beyond were not measured further."
+        f"Complete, of what was tried, up to a drop of {twice}, twice the allowed one, and up to the slowest candidates "
+        f"worth timing: {record.counts.pruned} beyond were not measured further."
     )
 
 

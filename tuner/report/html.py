@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.front import Point
 from tuner.policy import Policy
 from tuner.report import numbers
-from tuner.report.front import COLUMNS, explain_front, point_cells
+from tuner.report.front import COLUMNS, explain_front, limit_of, point_cells
 from tuner.report.studies import device_text
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def study_html(record: "StudyRecord", points: Sequence[Point], references: Seque
         ("metric", record.metric),
         ("device", device_text(record)),
     ]
-    return "\n".join([table_html(("study", record.name), facts), front_html(record.name, points, references)])
+    limit = limit_of(record)
+    parts = [table_html(("study", record.name), facts), front_html(record.name, points, references)]
+    return "\n".join([*parts, *([f"<p>{escape(limit)}</p>"] if limit else [])])
 
 
 def policy_html(policy: Policy) -> str:

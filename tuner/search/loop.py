@@ -8,6 +8,7 @@ from tuner.drop import Drop
 from tuner.measure import KernelTable
 from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
+from tuner.report import numbers
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.first_candidates import (
@@ -119,14 +120,12 @@ class Loop:
             MeasuringStopped: candidates end the process they are measured in, one after the other.
             KeyboardInterrupt: Ctrl-C; the running trial is failed, everything else kept.
         """
-        while self._budget.allows(self._board.done, self._board.front_size):
-            if self._sampler.exhausted:
-                self._display.note(f"All {self._space.size} policies of this space are measured.")
-                break
+        while not self._sampler.exhausted and self._budget.allows(self._board.done, self._board.front_size):
             if not self._sampler.has_plan:
                 self._measure_casts()
             self._one_trial()
         self._measure_casts()
+        self._display.note(self._how_complete())
 
     def confirm(self) -> None:
         """Measure the front members that are not confirmed yet again, interleaved, and on the holdout split."""
@@ -155,6 +154,16 @@ class Loop:
         if is_new:
             self._board.keep(asked.number, label, self._make_policy(asked.params), outcome)
         self._show(label, outcome)
+
+    def _how_complete(self) -> str:
+        """What share of the space the front is the best of."""
+        size = numbers.amount(self._space.size)
+        if self._sampler.exhausted:
+            return f"All {size} policies of this space are tried: the front is complete."
+        return (
+            f"{self._sampler.seen} of {size} policies of this space are tried, and the front is the best of those; "
+            "the same command with more --trials or --budget goes on."
+        )
 
     def _measure_casts(self) -> None:
         """The hand-made reference points, those that the study does not have yet."""

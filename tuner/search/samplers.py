@@ -95,9 +95,14 @@ class TiedSampler(BaseSampler):
         return bool(self._planned)
 
     @property
+    def seen(self) -> int:
+        """How many proposals of the space were measured, or are in hand elsewhere."""
+        return len(self._seen)
+
+    @property
     def exhausted(self) -> bool:
         """True when every proposal of the space was seen."""
-        return len(self._seen) >= self._space.size
+        return self.seen >= self._space.size
 
     def reseed_rng(self) -> None:
         """Draw differently from here on, for a copy of the sampler in another process."""
