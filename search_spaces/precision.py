@@ -121,6 +121,9 @@ class Precision:
         options = [name for name in options if name not in _DEFAULTS]
         return f"{spell_fields(self)}{arrow}{'@' if options else ''}{','.join(options)}"
 
+    def __repr__(self) -> str:
+        return f"Precision.parse({str(self)!r})"
+
     @property
     def is_original(self) -> bool:
         """True when the operation runs exactly as the user wrote it."""

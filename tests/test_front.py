@@ -90,6 +90,12 @@ def test_a_front_can_be_renewed_point_by_point(points, names):
     assert front == pareto(points, names)
 
 
+def test_a_point_is_shown_in_one_line():
+    assert repr(make_point(2, 0.5, 0.001)) == (
+        "Point(trial 2, trial 2: latency 0.500 (0.490..0.510), drop +0.0010 (-0.0010..+0.0030))"
+    )
+
+
 def test_quality_counts_as_drop_so_that_losses_work_too():
     better, worse = make_point(1, drop=-0.01), make_point(2, drop=0.01)
     assert dominates(better, worse, LATENCY_QUALITY)

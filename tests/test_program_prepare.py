@@ -183,6 +183,13 @@ def test_unpacked_parameters_are_refused_with_what_to_write() -> None:
         model(programs.normal(8, 12), programs.normal(8, 12))
 
 
+def test_program_and_model_are_shown_without_their_insides() -> None:
+    example = programs.mlp()
+    assert repr(capture(example.apply, example.params, example.inputs)) == "Program(3 layers: input, fc1, fc2)"
+    model = prepared(example, {"fc1": "i8/i8/i32"})
+    assert repr(model) == "Prepared(Policy(3 layers: 1 x i8/i8/i32, 2 x original), 660 bytes)"
+
+
 def test_one_precision_everywhere_may_be_given_as_text() -> None:
     program = capture(programs.mlp().apply, programs.mlp().params, programs.mlp().inputs)
     assert uniform_policy(program, "w8a8") == uniform_policy(program, I8)

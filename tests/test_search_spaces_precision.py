@@ -241,3 +241,8 @@ def test_what_is_not_built_says_what_it_waits_for(text, named):
     assert reason is not None
     assert reason.startswith("not available yet: ")
     assert named in reason
+
+
+def test_a_precision_shows_its_spelling():
+    assert repr(Precision.parse("w8a8")) == "Precision.parse('i8/i8/i32')"
+    assert repr(ORIGINAL) == "Precision.parse('original')"

@@ -47,6 +47,12 @@ class Point:
     confirmation: Confirmation | Failure | None = None
     on_front: bool = False
 
+    def __repr__(self) -> str:
+        from tuner.report.points import drop_text, latency_text
+
+        latency, drop = latency_text(self.measurement.latency), drop_text(self.measurement.quality)
+        return f"Point(trial {self.trial}, {self.label}: latency {latency}, drop {drop})"
+
     @property
     def is_baseline(self) -> bool:
         """True for the program as written."""

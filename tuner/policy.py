@@ -62,6 +62,11 @@ class Policy:
     def __len__(self) -> int:
         return len(self.assignments)
 
+    def __repr__(self) -> str:
+        from tuner.report.points import policy_text
+
+        return f"Policy({len(self)} layers: {policy_text(self)})"
+
     @property
     def names(self) -> tuple[str, ...]:
         """Layer names in program order."""

@@ -40,6 +40,9 @@ class Prepared:
     _abstract_params: Any = field(repr=False)
     _plans: dict[Any, Plan] = field(repr=False)
 
+    def __repr__(self) -> str:
+        return f"Prepared({self.policy!r}, {self.weight_bytes:,} bytes)"
+
     def __call__(self, params: Any, *inputs: Any) -> Any:
         """What `apply` returns, computed in the policy's precisions. Pure: it can be jitted, vmapped and sharded.
 

@@ -9,6 +9,8 @@ from tuner.program.fingerprint import fingerprint
 from tuner.program.layer import Layer
 from tuner.program.steps import Reference, Site, Step
 
+_SHOWN = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -39,6 +41,11 @@ class Program:
     output_tree: Any
     notes: tuple[str, ...]
     signature: ProgramSignature
+
+    def __repr__(self) -> str:
+        names = [layer.name for layer in self.layers]
+        more = f", ... {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"Program({len(names)} layers: {', '.join(names[:_SHOWN])}{more})"
 
     @cached_property
     def fingerprint(self) -> str:
