@@ -230,6 +230,16 @@ def test_layers_lists_names_and_choices(capsys):
     assert form["layers"][1]["precisions"][0] == "original"
 
 
+def test_a_space_that_asks_for_what_is_not_available_yet_says_so(capsys):
+    Path("small.toml").write_text('[[rules]]\nlayers = "first"\nprecisions = ["w4a16"]\n')
+    out, err = run(capsys, "layers", "tiny.py", "--space", "small.toml")
+    assert "original only: i4/bf16/f32: not available yet" in out
+    assert "Note: i4/bf16/f32 is left out of the space: not available yet" in err
+    assert (
+        "Note: i4/bf16/f32 is left out" in run(capsys, "search", "tiny.py", "--space", "small.toml", "--trials", "1")[1]
+    )
+
+
 def exported(capsys) -> None:
     run(capsys, "search", "tiny.py", "--trials", "8", "-q")
     run(capsys, "export", "tiny", "--knee", "-o", "policy.json", "-q")

@@ -3,7 +3,7 @@ import json
 
 from search_spaces import Precision
 from tests.factories import make_layers
-from tuner.report.layers import layers_json, write_layers
+from tuner.report.layers import layers_json, unavailable_notes, write_layers
 
 CHOICES = {
     "input": tuple(map(Precision.parse, ("original", "bf16"))),
@@ -27,6 +27,20 @@ def test_a_searchable_layer_without_a_choice_says_that_the_space_is_why():
     file = io.StringIO()
     write_layers(make_layers()[:1], {}, file)
     assert "original only: not in this space" in file.getvalue()
+
+
+def test_a_layer_whose_precisions_cannot_run_says_why():
+    file = io.StringIO()
+    write_layers(make_layers()[:1], {}, file, {"input": {Precision.parse("i4/bf16/f32"): "no room"}})
+    assert "original only: i4/bf16/f32: no room" in file.getvalue()
+
+
+def test_what_no_layer_can_run_yet_is_said_once():
+    i4, f32 = Precision.parse("w4a16"), Precision.parse("f32")
+    (sentence,) = unavailable_notes({"a": {i4: "whatever"}, "b": {i4: "whatever", f32: "f32 already"}})
+    assert sentence == (
+        "i4/bf16/f32 is left out of the space: not available yet: i4 arrives with the packed 4-bit kernels"
+    )
 
 
 def test_json_is_as_published():

@@ -81,6 +81,12 @@ def test_the_end_says_how_complete_the_front_is(tmp_path, limits):
     assert "All 16 policies of this space are tried: the front is complete." in bench.display.notes
 
 
+def test_a_space_without_a_choice_says_so(tmp_path):
+    bench = Bench(tmp_path / "precision.db", space='[[rules]]\nprecisions = ["w4a16"]\n')
+    assert len(bench.search(trials=5).trials()) == 1
+    assert bench.display.notes[0].startswith("This space allows the program as written and nothing else")
+
+
 def test_a_time_budget_says_how_complete_the_front_is(tmp_path):
     bench = Bench(tmp_path / "precision.db")
     bench.search(budget=0.05)

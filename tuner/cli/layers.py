@@ -20,7 +20,7 @@ def command(task: str, space: str | None, as_json: bool) -> None:
     """
     from tuner.capturing import capture_task
     from tuner.report.json_text import write_json
-    from tuner.report.layers import layers_json, write_layers
+    from tuner.report.layers import layers_json, unavailable_notes, write_layers
     from tuner.search.spaces import resolve_space
     from tuner.task_reference import load_study
 
@@ -30,7 +30,7 @@ def command(task: str, space: str | None, as_json: bool) -> None:
     if as_json:
         write_json(layers_json(program.layers, resolution.choices), sys.stdout)
         return
-    write_layers(program.layers, resolution.choices, sys.stdout)
-    for text in program.notes:
+    write_layers(program.layers, resolution.choices, sys.stdout, resolution.refused)
+    for text in (*program.notes, *unavailable_notes(resolution.refused)):
         note(f"Note: {text}")
     suggest(f"tuner search {quoted(task)}" + (f" --space {quoted(space)}" if space else ""))

@@ -1,6 +1,7 @@
 """The layers of a task: name, kind, size, what each may take, and why one may not."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from search_spaces import Precision
@@ -23,9 +24,24 @@ _COLUMNS = (
 )
 
 
-def write_layers(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]], file: TextIO) -> None:
+Refused = Mapping[str, Mapping[Precision, str]]
+
+
+def write_layers(
+    layers: Sequence["Layer"],
+    choices: Mapping[str, Sequence[Precision]],
+    file: TextIO,
+    refused: Refused = MappingProxyType({}),
+) -> None:
     """One line per layer; in place of the precisions, the reason why there is no choice."""
-    write_table(_COLUMNS, [_row(layer, choices.get(layer.name, ())) for layer in layers], file)
+    rows = [_row(layer, choices.get(layer.name, ()), refused.get(layer.name, {})) for layer in layers]
+    write_table(_COLUMNS, rows, file)
+
+
+def unavailable_notes(refused: Refused) -> list[str]:
+    """One sentence per precision that a space asks for and this version cannot run in any layer."""
+    asked = {precision: None for reasons in refused.values() for precision in reasons if precision.unavailable}
+    return [f"{precision} is left out of the space: {precision.unavailable}" for precision in asked]
 
 
 def layers_json(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]]) -> dict[str, Any]:
@@ -49,9 +65,10 @@ def layers_json(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precis
     }
 
 
-def _row(layer: "Layer", taken: Sequence[Precision]) -> Row:
+def _row(layer: "Layer", taken: Sequence[Precision], refused: Mapping[Precision, str]) -> Row:
     allowed = ", ".join(str(precision) for precision in taken if not precision.is_original)
-    text = allowed or f"original only: {layer.reason or 'not in this space'}"
+    reasons = [layer.reason, *(f"{precision}: {reason}" for precision, reason in refused.items()), "not in this space"]
+    text = allowed or f"original only: {next(filter(None, reasons))}"
     cells = (
         layer.name,
         layer.kind,

@@ -157,6 +157,8 @@ class Loop:
 
     def _how_complete(self) -> str:
         """What share of the space the front is the best of."""
+        if self._space.size == 1:
+            return "This space allows the program as written and nothing else; `tuner layers` says why."
         size = numbers.amount(self._space.size)
         if self._sampler.exhausted:
             return f"All {size} policies of this space are tried: the front is complete."

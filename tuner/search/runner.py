@@ -14,6 +14,7 @@ from tuner.policy import Policy
 from tuner.policy_file import check_fits
 from tuner.program import Program
 from tuner.report import numbers
+from tuner.report.layers import unavailable_notes
 from tuner.search.begin import Beginning, begin
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
@@ -137,7 +138,7 @@ def _run(
     display: Progress,
 ) -> None:
     """Measures; `store` is None where the first study of a file begins."""
-    for note in program.notes:
+    for note in (*program.notes, *unavailable_notes(begun.resolved.resolution.refused)):
         display.note(f"Note: {note}")
     record = begun.record
     space = ChoiceSpace.from_resolution(begun.resolved.resolution)
