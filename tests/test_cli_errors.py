@@ -204,10 +204,17 @@ def test_verify_refuses_a_policy_for_another_program(capsys):
     assert "policy.json names layer 'dense_0', which this program does not have" in sentence
 
 
-def test_starting_from_what_the_space_does_not_allow_names_the_layer(capsys):
+def test_starting_from_the_policy_of_another_program_names_file_and_layer(capsys):
     make_policy("original", "i8/i8/i32").save("policy.json")
     sentence = complains(capsys, "search", "mine.py", "--start", "policy.json", *NEW)
-    assert "policy.json" in sentence or "dense" in sentence
+    assert "policy.json names layer 'dense_0', which this program does not have" in sentence
+
+
+def test_starting_from_a_precision_outside_the_space_names_file_layer_and_precision(capsys):
+    layers = [{"name": "input", "precision": "original"}, {"name": "dense", "precision": "f16/f16/f16"}]
+    Path("policy.json").write_text(json.dumps({"format": 1, "layers": layers}))
+    sentence = complains(capsys, "search", "mine.py", "--space", "cpu", "--start", "policy.json", *NEW)
+    assert "policy.json gives layer 'dense' f16/f16/f16, which this search space does not allow (original, " in sentence
 
 
 def test_verbose_adds_where_it_came_from(capsys):

@@ -33,6 +33,8 @@ def test_studies_lists_them_and_says_what_next(capsys):
 def test_studies_as_json(capsys):
     (study,) = json.loads(run(capsys, "studies", "--json")[0])["studies"]
     assert (study["name"], study["trials"], study["pruned"], study["failed"]) == ("digits", 6, 1, 1)
+    outcomes = sum(study[what] for what in ("measured", "pruned", "failed", "running"))
+    assert outcomes == study["trials"] + study["references"]
 
 
 def test_studies_rm_removes_one_for_good(capsys):
@@ -117,6 +119,10 @@ def test_show_tells_what_each_layer_ran(capsys):
     assert "dense_1  i8/i8/i32  plain   no: f32" in out
     assert "holdout 0.8800, drop +0.0200" in out
     assert "tuner export digits --point 2" in err
+
+
+def test_show_of_the_baseline_compares_it_with_nothing(capsys):
+    assert run(capsys, "show", "digits", "0")[1] == "Next: tuner export digits --point 0 -o policy.json\n"
 
 
 def test_show_takes_a_label_and_a_reference_point(capsys):

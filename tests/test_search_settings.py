@@ -61,7 +61,9 @@ def test_drops_are_read():
         {"objectives": []},
         {"objectives": "speed"},
         {"seed": 2**32},
+        {"seed": 1.5},
         {"study": ""},
+        {"study": 3},
     ],
 )
 def test_unusable_values_are_refused(changes):

@@ -126,9 +126,9 @@ def test_a_storage_is_a_url_or_a_path(storage, url, file):
     ("storage", "message"),
     [
         ("sqlite://", "storage 'sqlite://' names no file that processes can share; write sqlite:///FILE"),
-        ("sqlite:///:memory:", "names no file that processes can share"),
+        ("sqlite:///:memory:", "storage 'sqlite:///:memory:' names no file that processes can share"),
         ("sqlite:///a.db?mode=ro", "names no file that processes can share"),
-        ("", "storage 'sqlite:///' names no file"),
+        ("", "storage '' names no file"),
         ("postgresql://me:secret@host/db", "storage 'postgresql://me:***@host/db' is not available yet"),
         ("file://a.db", "storage 'file://a.db' is not available yet: studies are kept in SQLite files"),
         ("://", "storage '://' is not a database URL; write sqlite:///FILE, for example sqlite:///precision.db"),

@@ -89,3 +89,10 @@ def test_notebooks_see_tables(study):
     assert "<table>" in page
     assert "digits" in page
     assert "i8/i8/i32" in study.front()._repr_html_()
+
+
+def test_a_search_of_something_else_than_a_task_says_how_to_get_one():
+    with pytest.raises(
+        InputError, match=r"^tuner.search takes a tuner.Task, not a str: 'studies.digits_mlp'; make one, or"
+    ):
+        tuner.search("studies.digits_mlp", trials=1)

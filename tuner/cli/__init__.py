@@ -59,7 +59,7 @@ def _is_about_spaces(error: ValueError) -> bool:
 def _usage(error: click.ClickException) -> str:
     """Click's message as one sentence, with the command whose help says more."""
     text = error.format_message().rstrip()
-    text = text if text.endswith((".", "?", "!", ")")) else f"{text}."
+    text = text if text.endswith((".", "?", "!")) else f"{text}."
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{text} See '{error.ctx.command_path} --help'."
     return text

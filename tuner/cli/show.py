@@ -15,9 +15,9 @@ from tuner.cli.talk import quoted, suggest, with_storage
 @json_option
 @talk_options
 def command(study: str, point: str, storage: str, as_json: bool) -> None:
-    """Show one point of a study, layer by layer, and what each layer costs and gains where that was measured.
+    """Show one point of a study, layer by layer.
 
-    POINT is the number of a trial, or a label such as `astype(bf16)`.
+    What each layer costs and gains is shown where that was measured. POINT is the number of a trial, or a label such as `astype(bf16)`.
     """
     from tuner.leave_one_out import leave_one_out
     from tuner.report.json_text import write_json
@@ -35,8 +35,6 @@ def command(study: str, point: str, storage: str, as_json: bool) -> None:
     if found.is_reference:
         suggest(with_storage(f"tuner front {name}", storage))
         return
+    export = with_storage(f"tuner export {name} --point {found.trial} -o policy.json", storage)
     compared = f"tuner diff {quoted(f'{study}:0')} {quoted(f'{study}:{found.trial}')}"
-    suggest(
-        with_storage(f"tuner export {name} --point {found.trial} -o policy.json", storage),
-        with_storage(compared, storage),
-    )
+    suggest(export, *([] if found.is_baseline else [with_storage(compared, storage)]))

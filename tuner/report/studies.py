@@ -78,5 +78,6 @@ def _study(record: "StudyRecord") -> dict[str, Any]:
         "pruned": counts.pruned,
         "failed": counts.failed,
         "running": counts.running,
+        "references": counts.references,  # hand-made casts: measured, pruned or failed like trials, but none
         "on_front": counts.on_front,
     }

@@ -49,7 +49,7 @@ def first_candidates(
     return _without_duplicates(found, space)
 
 
-def start_proposal(policy: Policy, space: ChoiceSpace) -> Proposal:
+def start_proposal(policy: Policy, space: ChoiceSpace, where: str = "the policy to start from") -> Proposal:
     """The proposal that a policy to start from makes.
 
     Raises:
@@ -60,7 +60,7 @@ def start_proposal(policy: Policy, space: ChoiceSpace) -> Proposal:
         allowed = space.distributions[name].choices
         if proposal.get(name) not in allowed:
             raise InputError(
-                f"the policy to start from gives layer {name!r} {proposal.get(name)}, which this search space does not "
+                f"{where} gives layer {name!r} {proposal.get(name)}, which this search space does not "
                 f"allow ({', '.join(map(str, allowed))}); widen the space with --space or leave --start out"
             )
     return proposal

@@ -78,6 +78,11 @@ def search(
         TunerError: something cannot be used as given; nothing was measured.
         KeyboardInterrupt: Ctrl-C; everything measured is kept.
     """
+    if not isinstance(task, Task):
+        raise InputError(
+            f"tuner.search takes a tuner.Task, not a {type(task).__name__}: {task!r}; make one, or load one with "
+            "tuner.load_task('module:factory')"
+        )
     settings = check_settings(
         study=task.name if study is None else study,
         storage=storage,
@@ -113,8 +118,8 @@ def run_search(
     space = ChoiceSpace.from_resolution(wanted.resolution)
     _check_affordable(settings, space)
     if settings.start is not None:
-        check_fits(settings.start, program.signature, "the policy to start from")
-        start_proposal(settings.start, space)
+        check_fits(settings.start, program.signature, settings.start_name)
+        start_proposal(settings.start, space, settings.start_name)
     with quiet_optuna(), closing(make_progress(progress, verbose=verbose)) as display, ExitStack() as stack:
         # A new file is made only when the baseline is measured, so that a search which cannot begin leaves nothing.
         store = stack.enter_context(Store.open(settings.storage)) if Store.exists(settings.storage) else None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.drop import Drop
 from tuner.errors import InputError
@@ -33,6 +34,8 @@ class Settings:
     space: Space | None = None
     objectives: tuple[str, ...] | None = None
     start: Policy | None = None
+    # What messages call it: the file, where it came from one.
+    start_name: str = "the policy to start from"
     isolation: str = CHILD
     # Of one candidate: seconds to compile or to make one call, and bytes beyond the baseline's; None: nearly all.
     deadline_s: float = 300.0
@@ -87,6 +90,7 @@ def check_settings(
         space=space,
         objectives=None if objectives is None else _in_order(objectives),
         start=load_policy(start) if isinstance(start, str | Path) else start,
+        start_name=str(start) if isinstance(start, str | Path) else "the policy to start from",
         isolation=_check_isolation(isolation),
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
@@ -102,9 +106,9 @@ def _in_order(objectives: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in OBJECTIVES if name in checked)
 
 
-def _check_name(study: str) -> str:
-    if not study.strip():
-        raise InputError(f"the study name {study!r} is empty; give a short name such as 'mnist'")
+def _check_name(study: Any) -> str:  # whoever calls from Python may give anything
+    if not isinstance(study, str) or not study.strip():
+        raise InputError(f"the study name {study!r} is empty or no text; give a short name such as 'mnist'")
     return study
 
 
@@ -117,7 +121,7 @@ def _check_isolation(isolation: str) -> str:
     return isolation
 
 
-def _check_seed(seed: int) -> int:
-    if not 0 <= seed < 2**32:
+def _check_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise InputError(f"the seed {seed!r} is not a whole number from 0 to {2**32 - 1}; give one, such as 0")
     return seed

@@ -38,7 +38,7 @@ def locate(storage: str | Path) -> tuple[str, Path]:
             url = make_url(storage)
         except (ArgumentError, ValueError):
             raise StoreError(f"storage {storage!r} is not a database URL; {remedy}") from None
-    shown = url.render_as_string()  # hides a password
+    shown = url.render_as_string() if url.password else str(storage)  # hides a password
     if url.get_backend_name() != "sqlite":
         raise StoreError(f"storage {shown!r} is not available yet: studies are kept in SQLite files; {remedy}")
     if not url.database or url.database == ":memory:" or url.query:
