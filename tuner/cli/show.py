@@ -17,7 +17,8 @@ from tuner.cli.talk import quoted, suggest, with_storage
 def command(study: str, point: str, storage: str, as_json: bool) -> None:
     """Show one point of a study, layer by layer.
 
-    What each layer costs and gains is shown where that was measured. POINT is the number of a trial, or a label such as `astype(bf16)`.
+    What each layer costs and gains is shown where that was measured. POINT is the number of a trial, or a label such as
+    `astype(bf16)`.
     """
     from tuner.leave_one_out import leave_one_out
     from tuner.report.json_text import write_json
