@@ -147,6 +147,12 @@ def test_control_c_is_130_and_says_how_to_go_on(capsys, monkeypatch):
     assert len(open_study("tiny").trials()) == 6
 
 
+def test_what_was_asked_for_is_checked_before_the_task_is_loaded(capsys):
+    Path("endless.py").write_text("raise AssertionError('loaded')")
+    assert "the budget '0m' is zero" in complains(capsys, "search", "endless.py", "--budget", "0m")
+    assert "unknown sampler 'cmaes'" in complains(capsys, "search", "endless.py", "--sampler", "cmaes")
+
+
 @pytest.mark.parametrize(("problem", "code"), [(InputError("no baseline"), 2), (KeyboardInterrupt(), 130)])
 def test_a_search_that_cannot_begin_leaves_nothing(capsys, monkeypatch, problem, code):
     def refuse(*_, **__):
@@ -282,6 +288,15 @@ def test_verify_takes_another_drop(capsys, monkeypatch):
     monkeypatch.setattr(Fake, "confirmation", make_confirmation(0.5, 0.015))
     run(capsys, "verify", "policy.json", "tiny.py")
     run(capsys, "verify", "policy.json", "tiny.py", "--max-drop", "1%", code=1)
+
+
+def test_verify_of_a_policy_that_this_version_cannot_run_is_refused(capsys):
+    exported(capsys)
+    form = json.loads(Path("policy.json").read_text())
+    form["layers"][1]["kernel"] = "magic"
+    Path("policy.json").write_text(json.dumps(form))
+    sentence = complains(capsys, "verify", "policy.json", "tiny.py")
+    assert sentence.startswith("policy.json: layer 'first' has no kernel 'magic' in this version; upgrade")
 
 
 def test_verify_of_another_metric_is_refused(capsys):

@@ -7,7 +7,7 @@ from sqlalchemy import create_engine, text
 from tests.factories import make_study
 from tuner.errors import StoreError
 from tuner.search.objective import directions
-from tuner.search.optuna_study import OptunaStudy, delete_optuna_study, quiet_optuna
+from tuner.search.optuna_study import OptunaStudy, check_optuna, delete_optuna_study, quiet_optuna
 from tuner.store import Store
 
 LAYER = {"layer": optuna.distributions.CategoricalDistribution(("original", "i8/i8/i32"))}
@@ -59,6 +59,6 @@ def test_tables_of_a_newer_optuna_are_named_and_what_to_do(store):
         r"^precision\.db holds the tables of another version of Optuna: .*set up by optuna 9\.0\)\. Please try updating "
         r"optuna .*`; or choose another file with --storage sqlite:///FILE$"
     )
-    for attempt in (lambda: make(store), lambda: delete_optuna_study(store, "digits")):
+    for attempt in (lambda: make(store), lambda: check_optuna(store), lambda: delete_optuna_study(store, "digits")):
         with pytest.raises(StoreError, match=message):
             attempt()

@@ -62,18 +62,20 @@ def verify_policy(
         max_drop: quality that may be lost; by default what the policy was exported with.
 
     Raises:
-        PolicyError: it is for another program.
+        PolicyError: it is for another program, or asks for what this version cannot run.
         InputError: the task or the drop cannot be used.
     """
     from tuner.capturing import capture_task
     from tuner.measure import Evaluator, device_fingerprint
     from tuner.policy_file import check_fits
+    from tuner.program.policies import check_runs
     from tuner.task import check_task
 
     drop = Drop.parse(max_drop) if max_drop is not None else _exported_drop(policy)
     check_task(task)
     program = capture_task(task)
     check_fits(policy, program.signature, where)
+    check_runs(policy, program, where)
     _check_metric(policy, task.metric.name, where)
     with Evaluator(task, program, max_drop=drop) as evaluator:
         (result,) = evaluator.confirm([policy])

@@ -1,6 +1,7 @@
 """`tuner search`: measure candidates and keep the front."""
 
 import sys
+from functools import partial
 
 import click
 
@@ -75,10 +76,8 @@ def command(
         leave_memory_to_child()  # before the task's module does anything with JAX
     wanted_trials = None if trials is None else read_count(trials, "--trials")
     examples = None if batch_size is None else read_count(batch_size, "--batch-size")
-    loaded = load_study(task)
-    tuned = loaded.task if examples is None else loaded.task.with_batch_size(examples)
-    settings = check_settings(
-        study=tuned.name if study is None else study,
+    checked = partial(
+        check_settings,
         storage=storage,
         trials=wanted_trials,
         budget=budget,
@@ -91,6 +90,12 @@ def command(
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,
+    )
+    checked(study="unnamed" if study is None else study)  # before the task is loaded, which may take minutes
+    loaded = load_study(task)
+    tuned = loaded.task if examples is None else loaded.task.with_batch_size(examples)
+    settings = checked(
+        study=tuned.name if study is None else study,
         recommended_trials=loaded.trials,
         recommended_drop=loaded.max_drop,
         recommended_space=loaded.space,

@@ -47,8 +47,13 @@ def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | 
     return Policy(tuple(assignments), program=program.signature)
 
 
-def check_runs(policy: Policy, program: Program) -> None:
+def check_runs(policy: Policy, program: Program, where: str = "the policy") -> None:
     """Returns when this version can run every layer as the policy says; the policy must fit the program.
+
+    Args:
+        policy: the policy.
+        program: what it is for.
+        where: what messages call the policy.
 
     Raises:
         PolicyError: a precision is not available, or not for such a layer, or a kernel does not exist.
@@ -57,11 +62,11 @@ def check_runs(policy: Policy, program: Program) -> None:
     for layer in program.layers:
         assignment = assignments[layer.name]
         if not _is_held_already(layer, assignment.precision):
-            _check_precision(layer, assignment.precision)
+            _check_precision(layer, assignment.precision, f"{where}: ")
         known = any(kernels.has_kernel(site, assignment.kernel) for site in sites[layer.name])
         if assignment.kernel != PLAIN and not known:
             raise PolicyError(
-                f"layer {layer.name!r} has no kernel {assignment.kernel!r} in this version; "
+                f"{where}: layer {layer.name!r} has no kernel {assignment.kernel!r} in this version; "
                 "upgrade jax-precision-tuner, or search here and export the policy again"
             )
 
@@ -101,10 +106,10 @@ def _sites_by_layer(program: Program) -> dict[str, tuple[Site, ...]]:
     return {layer.name: sites for layer, sites in zip(program.layers, program.sites, strict=True)}
 
 
-def _check_precision(layer: Layer, precision: Precision) -> None:
+def _check_precision(layer: Layer, precision: Precision, prefix: str = "") -> None:
     reason = supports(layer, precision)
     if reason:
-        raise PolicyError(f"layer {layer.name!r} cannot run in {precision}: {reason}; choose another precision")
+        raise PolicyError(f"{prefix}layer {layer.name!r} cannot run in {precision}: {reason}; choose another precision")
 
 
 def _is_held_already(layer: Layer, precision: Precision) -> bool:

@@ -106,6 +106,15 @@ class OptunaStudy:
             return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
 
 
+def check_optuna(store: Store) -> None:
+    """Returns when Optuna can keep its part of a study in this database.
+
+    Raises:
+        StoreError: as for OptunaStudy.
+    """
+    _open_storage(store)
+
+
 def delete_optuna_study(store: Store, name: str) -> None:
     """Remove Optuna's study of that name, if there is one.
 

@@ -22,7 +22,7 @@ from tuner.search.first_candidates import start_proposal
 from tuner.search.interrupts import Interrupts
 from tuner.search.kernel_times import kernel_table
 from tuner.search.loop import Loop, is_complete
-from tuner.search.optuna_study import quiet_optuna
+from tuner.search.optuna_study import check_optuna, quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
 from tuner.search.settings import CHILD, DEFAULT_DEADLINE, Settings, check_settings
@@ -129,6 +129,7 @@ def run_search(
         else:
             if store is not None:
                 store.check_writable()
+                check_optuna(store)
             _run(store, begun, settings, limit, task, program, display)
     return Study(name=settings.study, storage=settings.storage)
 
