@@ -88,6 +88,13 @@ def test_front_shows_points_then_references(capsys):
     assert err.startswith("Next: tuner show digits 2\n")
 
 
+def test_a_front_without_a_point_says_how_to_get_some(capsys):
+    make_database("b.db", ())
+    out, err = run(capsys, "front", "digits", "--storage", "sqlite:///b.db")
+    assert out.endswith("\nNothing is measured yet.\n")
+    assert err == "Next: tuner search studies.digits_mlp:task --study digits --storage sqlite:///b.db\n"
+
+
 def test_front_as_json_and_csv(capsys):
     out, err = run(capsys, "front", "digits", "--json")
     form = json.loads(out)

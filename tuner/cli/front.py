@@ -36,6 +36,10 @@ def command(study: str, storage: str, as_json: bool, as_csv: bool) -> None:
         return
     write_front(front.points, front.references, sys.stdout, limit=limit_of(opened.record))
     name = quoted(study)
+    if not front:
+        task = quoted(opened.record.task_reference or "TASK")
+        suggest(with_storage(f"tuner search {task} --study {name}", storage))
+        return
     shown = next((point.trial for point in front if not point.is_reference), 0)
     suggest(
         with_storage(f"tuner show {name} {shown}", storage),

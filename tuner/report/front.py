@@ -58,6 +58,8 @@ def write_front(
 def explain_front(points: Sequence[Point]) -> list[str]:
     """What a reader of the table should know about it."""
     said = []
+    if not points:
+        said.append("Nothing is measured yet.")
     if len(points) == 1:
         said.append(
             f"One point only: {points[0].label} is at least as good as everything else in every objective, "
