@@ -144,10 +144,13 @@ def test_show_as_json(capsys):
 
 def test_diff_of_points_and_files(capsys):
     INT8.save("int8.json")
-    out, _ = run(capsys, "diff", "digits:3", "int8.json")
+    out, err = run(capsys, "diff", "digits:3", "int8.json")
+    assert err == "Next: tuner verify int8.json TASK\n"
     assert out.splitlines()[1].split() == ["dense_1", "bf16/bf16/f32", "i8/i8/i32"]
     assert run(capsys, "diff", "2", "int8.json")[0].startswith("The two policies assign the same")
-    assert "f32/f32/f32" in run(capsys, "diff", "--study", "digits", "0", "1")[0]
+    out, err = run(capsys, "diff", "--study", "digits", "0", "1")
+    assert "f32/f32/f32" in out
+    assert err == "Next: tuner show digits 1\n"
 
 
 def test_export_writes_what_the_holdout_split_confirms(capsys):

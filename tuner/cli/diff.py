@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.options import storage_option, talk_options
-from tuner.cli.talk import suggest, with_storage
+from tuner.cli.talk import quoted, suggest, with_storage
 from tuner.errors import InputError
 from tuner.policy import Policy
 
@@ -25,25 +25,25 @@ def command(before: str, after: str, study: str | None, storage: str) -> None:
     from tuner.policy_file import diff_policies
     from tuner.report.policies import write_difference
 
-    old, new = (_find_policy(text, study, storage) for text in (before, after))
+    (old, _), (new, next_command) = (_find_policy(text, study, storage) for text in (before, after))
     write_difference(diff_policies(old, new), sys.stdout)
-    suggest(with_storage("tuner studies", storage))
+    suggest(next_command)
 
 
-def _find_policy(text: str, study: str | None, storage: str) -> Policy:
-    """The policy in a file, or of a point."""
+def _find_policy(text: str, study: str | None, storage: str) -> tuple[Policy, str]:
+    """The policy in a file, or of a point, and what to do with it next."""
     from tuner.policy_file import load_policy
     from tuner.study import open_study
 
     path = Path(text)
     if path.suffix == ".json" or path.is_file():
-        return load_policy(path)
+        return load_policy(path), f"tuner verify {quoted(text)} TASK"
     name, colon, point = text.rpartition(":")
     name = name if colon else study or _only_study(text, storage)
     found = open_study(name, storage).point(point)
     if found.policy is None:
         raise InputError(f"point {text!r} is a hand-made cast without a policy; compare a point that has one")
-    return found.policy
+    return found.policy, with_storage(f"tuner show {quoted(name)} {found.trial}", storage)
 
 
 def _only_study(text: str, storage: str) -> str:
