@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from tuner.program.expression import Expression, sources, weight_key
@@ -130,8 +129,3 @@ def site_flops(site: Site) -> int:
         (contracting, _), _ = site.eqn.params["dimension_numbers"]
         per_output = math.prod(site.eqn.invars[0].aval.shape[axis] for axis in contracting)
     return 2 * int(math.prod(out.aval.shape)) * per_output
-
-
-def struct(variable: Any) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of a variable."""
-    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)

@@ -8,7 +8,7 @@ from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather
 from tuner.program.kernels.operands import Packed
-from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for
+from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
 from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
 from tuner.program.steps import Site
 
@@ -25,10 +25,7 @@ def shared_axes(site: Site) -> tuple[int, ...]:
 
 def kernel_of(site: Site, assignment: Assignment) -> Kernel:
     """The kernel that runs an operation; the plain one where the layer's kernel is for its other operations."""
-    try:
-        return find_kernel(site.kind, assignment.kernel)
-    except KeyError:
-        return find_kernel(site.kind, PLAIN)
+    return find_kernel(site.kind, assignment.kernel) or plain_kernel(site.kind)
 
 
 def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]:
@@ -41,11 +38,7 @@ def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]
 
 def has_kernel(site: Site, name: str) -> bool:
     """True when there is a kernel of that name for such operations, whether or not it applies to this one's shapes."""
-    try:
-        find_kernel(site.kind, name)
-    except KeyError:
-        return False
-    return True
+    return find_kernel(site.kind, name) is not None
 
 
 def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:

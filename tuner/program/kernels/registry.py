@@ -47,13 +47,14 @@ def register(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def find_kernel(kind: str, name: str) -> Kernel:
-    """The kernel of that name.
+def find_kernel(kind: str, name: str) -> Kernel | None:
+    """The kernel of that name, None when there is none for this kind."""
+    return _KERNELS.get((kind, name))
 
-    Raises:
-        KeyError: there is none for this kind.
-    """
-    return _KERNELS[kind, name]
+
+def plain_kernel(kind: str) -> Kernel:
+    """The kernel that runs operations of a kind as written; every kind has one."""
+    return _KERNELS[kind, PLAIN]
 
 
 def kernels_for(site: Site, precision: Precision) -> tuple[Kernel, ...]:
