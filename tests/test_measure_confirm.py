@@ -24,7 +24,14 @@ def confirmed(builds):
     baseline = compile_baseline(apply, PARAMS, (INPUTS[:16],), DEVICE)
     holdout = Scorer(SPLIT, 16, find_metric("top1"), baseline, DEVICE)
     return confirm(
-        baseline, builds, holdout, (INPUTS[:16],), DEVICE, reference_ms=7.0, effort=Effort(seconds=0.01, pairs=3)
+        baseline,
+        builds,
+        holdout,
+        (INPUTS[:16],),
+        DEVICE,
+        reference_ms=7.0,
+        examples=16,
+        effort=Effort(seconds=0.01, pairs=3),
     )
 
 

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -195,4 +196,51 @@ def test_best_in_turns_outlasts_a_machine_that_is_busy_for_a_while():
 def test_time_alone_takes_at_least_the_asked_number_of_samples():
     machine = Machine()
     times = time_alone(machine.program("A", 2.0), clock=machine.clock)
-    assert times.tolist() == [2.0] * 10
+    assert times.tolist() == [[2.0]] * 10
+
+
+def slow_at_times(share, seconds=0.01):
+    """A program that takes ten times as long in a share of its calls."""
+    rng = np.random.default_rng(8)
+    return lambda now: seconds * (10 if rng.random() < share else 1)
+
+
+def test_the_slowest_calls_are_known_beside_the_median():
+    machine = Machine()
+    baseline, candidate = machine.program("A", 0.02), machine.program("B", slow_at_times(0.07))
+    (latency,) = compare(baseline, [candidate], effort=Effort(width=0.0, seconds=20), examples=64, clock=machine.clock)
+    assert latency.calls > 400
+    assert (latency.milliseconds, latency.p95_ms, latency.p99_ms) == pytest.approx((10, 100, 100))
+    assert latency.throughput == pytest.approx(6400)
+
+
+def test_the_slowest_of_several_calls_in_one_sample_are_known_too():
+    machine = Machine()
+    baseline, candidate = machine.program("A", 1e-4), machine.program("B", slow_at_times(0.07, 1e-4))
+    (latency,) = compare(baseline, [candidate], effort=Effort(seconds=1), clock=machine.clock)
+    assert (latency.milliseconds, latency.p95_ms) == pytest.approx((0.1, 1.0))
+    assert latency.calls == 11 * latency.pairs
+
+
+def test_a_machine_that_slows_down_makes_no_slow_calls():
+    machine = Machine()
+    halved = lambda seconds: lambda now: seconds if now < 1.5 else 2 * seconds
+    baseline, candidate = machine.program("A", halved(0.01)), machine.program("B", halved(0.005))
+    (latency,) = compare(baseline, [candidate], effort=Effort(width=0.0), reference_ms=10.0, clock=machine.clock)
+    assert latency.calls > 100
+    assert (latency.milliseconds, latency.p95_ms, latency.p99_ms) == pytest.approx((5, 5, 5), rel=0.01)
+
+
+def test_few_calls_have_no_percentiles():
+    machine = Machine()
+    (latency,) = compare(machine.program("A", 0.5), [machine.program("B", 0.25)], clock=machine.clock)
+    assert latency.calls == 6
+    assert all(math.isnan(value) for value in (latency.p95_ms, latency.p99_ms, latency.throughput))
+
+
+def test_a_steady_program_is_called_until_its_slow_calls_could_be_seen():
+    machine = Machine()
+    (fast,) = compare(machine.program("A", 0.001), [machine.program("B", 0.001)], clock=machine.clock)
+    assert fast.calls >= 100
+    (slower,) = compare(machine.program("A", 0.01), [machine.program("B", 0.01)], clock=machine.clock)
+    assert 0.25 <= 0.02 * slower.pairs < 0.4

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -51,9 +52,19 @@ def test_what_is_written_is_valid_and_has_every_field_that_the_schema_knows():
     schema = policy_schema()["$defs"]
     assert set(schema["provenance"]["properties"]) == set(FIELDS)
     for part, cls in (("latency", Latency), ("quality", Quality), ("memory", Memory)):
-        names = [field.name for field in dataclasses.fields(cls)]
-        assert schema["numbers"]["properties"][part]["required"] == names
-        assert list(schema["numbers"]["properties"][part]["properties"]) == names
+        fields = dataclasses.fields(cls)
+        required = [field.name for field in fields if field.default is dataclasses.MISSING]
+        assert schema["numbers"]["properties"][part]["required"] == required
+        assert list(schema["numbers"]["properties"][part]["properties"]) == [field.name for field in fields]
+
+
+def test_a_file_of_an_older_version_lacks_what_was_not_measured_then():
+    document = json.loads(policy_to_text(with_provenance(STUDY, make_candidate())))
+    for field in ("p95_ms", "p99_ms", "throughput", "calls", "baseline", "contended"):
+        del document["provenance"]["measured"]["latency"][field]
+    jsonschema.validate(document, policy_schema())
+    Path("policy.json").write_text(json.dumps(document))
+    assert recorded_measurement(load_policy("policy.json")).latency == make_measurement(0.4).latency
 
 
 def test_a_number_that_was_nan_is_nan_again():

@@ -95,6 +95,18 @@ def test_json_says_null_where_a_number_is_not_finite():
     assert json.loads(json.dumps(form, allow_nan=False))["points"][0]["latency_ratio"] is None
 
 
+def test_what_was_contended_is_named():
+    latency = replace(INT8.measurement.latency, contended="others kept 1.0 of 2 CPUs busy", p95_ms=1.5)
+    contended = replace(INT8, measurement=replace(INT8.measurement, latency=latency))
+    file = io.StringIO()
+    write_front([contended, BASELINE], [], file)
+    assert "Contended while it was timed: trial 3; `tuner show` says by what." in file.getvalue()
+    form = json.loads(json.dumps(front_json("digits", [contended, MIXED], []), allow_nan=False))
+    first, second = form["points"]
+    assert (first["contended"], first["latency_p95_ms"]) == ("others kept 1.0 of 2 CPUs busy", 1.5)
+    assert (second["contended"], second["latency_p95_ms"], second["throughput"]) == (None, None, None)
+
+
 def test_csv_has_a_line_per_point():
     file = io.StringIO()
     write_front_csv([INT8, BASELINE], file)

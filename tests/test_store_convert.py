@@ -26,6 +26,12 @@ latencies = st.builds(
     milliseconds=numbers,
     baseline_spread=numbers,
     pairs=st.integers(0, 1000),
+    p95_ms=numbers,
+    p99_ms=numbers,
+    throughput=numbers,
+    calls=st.integers(0, 1000),
+    baseline=st.sampled_from(["resident", "alternate"]),
+    contended=st.sampled_from(["", "2 of 2 CPUs were busy with other programs"]),
 )
 qualities = st.builds(
     Quality,

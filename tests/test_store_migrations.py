@@ -66,6 +66,9 @@ def test_a_file_of_the_first_schema_is_read(old, kwargs):
         assert base.policy == make_policy()
         assert int8.confirmation.quality.drop == 0.006
         assert math.isnan(nan.outcome.quality.drop)
+        latency = int8.outcome.latency
+        assert all(math.isnan(value) for value in (latency.p95_ms, latency.throughput))
+        assert (latency.calls, latency.baseline, latency.contended, study.refused) == (0, "resident", "", {})
         assert (failed.outcome.cause, failed.outcome.layer) == ("non-finite", "dense_1")
         assert waiting.outcome is None
         assert (cast.policy, cast.key) == (None, "cast:bf16")
@@ -112,6 +115,8 @@ def test_an_old_file_takes_the_steps_that_it_has_not_seen_once(old, monkeypatch)
 
 
 def test_a_step_is_taken_whole_or_not_at_all(old, monkeypatch):
+    with Store.open(old):
+        pass
     before = schema(old)
     with_step(monkeypatch, fail_halfway)
     with pytest.raises(RuntimeError, match="killed here"):

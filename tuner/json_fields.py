@@ -69,7 +69,7 @@ def flat_to_json(record: Any) -> dict[str, Any]:
 
 
 def flat_from_json(cls: type[Flat], value: Any, where: str, thing: str) -> Flat:
-    """What `flat_to_json` wrote; NaN for null. Further fields are left alone.
+    """What `flat_to_json` wrote; NaN for null. Further fields are left alone, and those with a default may be missing.
 
     Raises:
         PolicyError: a field is missing or of another type.
@@ -77,6 +77,8 @@ def flat_from_json(cls: type[Flat], value: Any, where: str, thing: str) -> Flat:
     holder = require(value, dict, where, thing)
     read: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # any dataclass
+        if field.default is not dataclasses.MISSING and field.name not in holder:
+            continue  # older versions did not write it
         if field.type is float and holder.get(field.name, 0) is None:
             read[field.name] = math.nan
         elif field.type is float:

@@ -3,9 +3,14 @@
 Plain values without any back end, so that the store, the front and the reports can read them without JAX.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+# Where the baseline's weights are while a candidate is timed.
+RESIDENT = "resident"
+ALTERNATE = "alternate"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +23,13 @@ class Latency:
     milliseconds: float  # ratio x the study's reference baseline
     baseline_spread: float  # (p90 - p10) / median of the baseline times in the same run
     pairs: int
+    # What follows is missing in what older versions measured.
+    p95_ms: float = math.nan  # of single calls, on the scale of `milliseconds`; NaN under 20 calls
+    p99_ms: float = math.nan  # NaN under 100 calls
+    throughput: float = math.nan  # examples per second, at the median
+    calls: int = 0  # timed, each pair holding one or more
+    baseline: str = RESIDENT  # "alternate": pairs are blocks of calls, with the weights moved in between
+    contended: str = ""  # what disturbed the measurement to the end, empty where nothing did
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,7 @@ def confirm(
     device: Place,
     *,
     reference_ms: float,
+    examples: int,
     effort: Effort = FULL_EFFORT,
     seed: int = 0,
     before_timing: Call = lambda: None,
@@ -36,6 +37,7 @@ def confirm(
         inputs: the batch that is timed.
         device: where to run.
         reference_ms: the study's baseline in milliseconds.
+        examples: per call.
         effort: when to stop, per candidate.
         seed: of the bootstraps.
         before_timing: called when all are compiled and scored.
@@ -45,7 +47,9 @@ def confirm(
     before_timing()
     baseline_call = baseline.timed_call(inputs, device)
     latencies = iter(
-        compare(baseline_call, calls, reference_ms=reference_ms, effort=effort, seed=seed) if calls else ()
+        compare(baseline_call, calls, reference_ms=reference_ms, examples=examples, effort=effort, seed=seed)
+        if calls
+        else ()
     )
     return [
         outcome if isinstance(outcome, Failure) else Confirmation(latency=next(latencies), quality=outcome[1])

@@ -142,6 +142,7 @@ class Evaluator:
                 self._inputs,
                 self._device,
                 reference_ms=self.baseline.latency.milliseconds,
+                examples=self._task.batch_size,
                 effort=self._effort,
                 seed=self._seed,
                 before_timing=lambda: self._begin("timing", len(policies) * self._timing_s),
@@ -187,7 +188,7 @@ class Evaluator:
         times = time_alone(self._baseline_call, effort=self._effort)
         self._baseline_s = float(times.min())
         self.baseline = Measurement(
-            latency=baseline_latency(times, reference_ms),
+            latency=baseline_latency(times, reference_ms, task.batch_size),
             quality=self._scorer.baseline_quality(),
             memory=measure_memory(self._baseline),
             costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
@@ -251,6 +252,7 @@ class Evaluator:
             self._baseline_call,
             [call],
             reference_ms=self.baseline.latency.milliseconds,
+            examples=self._task.batch_size,
             effort=self._effort,
             seed=self._seed,
         )

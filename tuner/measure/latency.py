@@ -2,14 +2,14 @@
 
 On a shared machine absolute times drift by a factor of two within minutes while the ratio of two calls made side by side
 hardly moves. So every candidate sample is divided by the baseline sample next to it, and the median of those ratios is
-the statistic; the ratio of two medians would compare times taken under different conditions.
+the statistic; the ratio of two medians would compare times taken under different conditions. The slow calls that p95 and
+p99 are about are likewise told from a slow machine by the baseline's samples around them.
 
 Nothing here knows JAX: a `Run` is any function that returns when its work is done, and the clock is handed in, so that
 recorded noisy times can be replayed in a test.
 """
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +26,11 @@ Times = NDArray[np.float64]
 RESAMPLES = 1000
 _RESAMPLES_WHILE_MEASURING = 300
 _MOST_CALLS = 1000
+# So many calls leave one beyond the percentile; of fewer the slowest call would be taken for it.
+_CALLS_FOR_P95 = 20
+_CALLS_FOR_P99 = 100
+# Samples of the baseline, on each side, that tell how fast the machine was at a call.
+_AROUND = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +45,7 @@ class Effort:
         sample_s: what one sample lasts at least; a shorter program is called several times, and the median call counts.
             A millisecond is ten thousand times the clock's resolution, and long enough for an interruption to be
             outvoted in a program that takes a tenth of it.
+        tail_s: for one candidate; a narrow interval is not the end until then, or until p99 has the calls it needs.
     """
 
     width: float = 0.02
@@ -47,6 +53,7 @@ class Effort:
     pairs: int = 10
     least_pairs: int = 6
     sample_s: float = 0.001
+    tail_s: float = 0.25
 
 
 FULL_EFFORT = Effort()
@@ -57,6 +64,7 @@ def compare(
     candidates: Sequence[Run],
     *,
     reference_ms: float | None = None,
+    examples: int | None = None,
     effort: Effort = FULL_EFFORT,
     clock: Clock = time.perf_counter,
     seed: int = 0,
@@ -67,64 +75,106 @@ def compare(
         baseline: returns when one call of the baseline is done; called once before, as a warm-up.
         candidates: the same for each candidate.
         reference_ms: the study's baseline in milliseconds; this run's own median when None.
+        examples: per call, for the throughput.
         effort: when to stop.
         clock: monotonic seconds.
         seed: of the bootstrap.
     """
-    runs = [baseline, *candidates]
+    times = in_turns([baseline, *candidates], effort=effort, clock=clock, seed=seed)
+    return latencies(times, reference_ms=reference_ms, examples=examples, seed=seed)
+
+
+def in_turns(
+    runs: Sequence[Run], *, effort: Effort = FULL_EFFORT, clock: Clock = time.perf_counter, seed: int = 0
+) -> Times:
+    """Seconds of every call, by round, program and call; the first program is the one that the others are held against."""
     # The same for all: the median of one call and that of five are different statistics of a skewed distribution.
     calls = max(_calls_per_sample(run, effort.sample_s, clock) for run in runs)
     # Sharing the baseline, n candidates get by with the time of (n + 1) / 2 pairs for as many pairs each.
-    limit = effort.seconds * len(runs) / 2
-    rounds: list[list[float]] = []
+    share = len(runs) / 2
+    rounds: list[list[list[float]]] = []
     started = clock()
     check_at = max(effort.least_pairs, 1)
     while True:
         rounds.append(_one_round(runs, calls, len(rounds), clock))
-        out_of_time = clock() - started >= limit and len(rounds) >= effort.pairs
-        if out_of_time:
+        elapsed = clock() - started
+        if elapsed >= effort.seconds * share and len(rounds) >= effort.pairs:
             break
         if len(rounds) >= check_at:
-            if all(_is_narrow(rounds, index, effort.width, seed) for index in range(1, len(runs))):
+            has_tail = elapsed >= effort.tail_s * share or len(rounds) * calls >= _CALLS_FOR_P99
+            if has_tail and all(_is_narrow(rounds, index, effort.width, seed) for index in range(1, len(runs))):
                 break
             # Growing steps keep the bootstrap a small part of the time, even ones keep AB and BA in balance.
             check_at = 2 * (int(len(rounds) * 1.25) // 2 + 1)
-    times = np.asarray(rounds)
-    return [summarize(times[:, index], times[:, 0], reference_ms, seed) for index in range(1, len(runs))]
+    return np.asarray(rounds)
 
 
-def summarize(candidate_s: Times, baseline_s: Times, reference_ms: float | None = None, seed: int = 0) -> Latency:
-    """The latency that paired sample times amount to: median of paired ratios, bootstrap 95 % interval."""
-    ratio, low, high = median_interval(candidate_s / baseline_s, seed)
-    p10, median, p90 = np.percentile(baseline_s, [10, 50, 90])
+def latencies(
+    times: Times, *, reference_ms: float | None = None, examples: int | None = None, seed: int = 0
+) -> list[Latency]:
+    """The latency of every program but the first in what `in_turns` measured."""
+    baseline = times[:, 0]
+    return [
+        summarize(times[:, index], baseline, reference_ms, examples=examples, seed=seed)
+        for index in range(1, times.shape[1])
+    ]
+
+
+def summarize(
+    candidate_s: Times,
+    baseline_s: Times,
+    reference_ms: float | None = None,
+    *,
+    examples: int | None = None,
+    seed: int = 0,
+) -> Latency:
+    """The latency that paired samples amount to: median of paired ratios, bootstrap 95 % interval, slowest calls.
+
+    Args:
+        candidate_s: seconds of each sample, or of each call of each sample.
+        baseline_s: the same of the baseline.
+        reference_ms: the study's baseline in milliseconds; the median of `baseline_s` when None.
+        examples: per call, for the throughput.
+        seed: of the bootstrap.
+    """
+    candidate, baseline = _samples(candidate_s), _samples(baseline_s)
+    ratio, low, high = median_interval(candidate / baseline, seed)
+    p10, median, p90 = np.percentile(baseline, [10, 50, 90])
+    reference = float(median) * 1000 if reference_ms is None else reference_ms
+    # Each call in units of what the baseline took around it, so that a machine that slows down makes no tail.
+    relative = candidate_s.reshape(len(candidate), -1) / _around(baseline)[:, None]
     return Latency(
         ratio=ratio,
         low=low,
         high=high,
-        milliseconds=ratio * (float(median) * 1000 if reference_ms is None else reference_ms),
+        milliseconds=ratio * reference,
         baseline_spread=float((p90 - p10) / median),
-        pairs=len(baseline_s),
+        pairs=len(baseline),
+        p95_ms=_percentile(relative, 95, _CALLS_FOR_P95) * reference,
+        p99_ms=_percentile(relative, 99, _CALLS_FOR_P99) * reference,
+        throughput=math.nan if examples is None else 1000 * examples / (ratio * reference),
+        calls=relative.size,
     )
 
 
-def baseline_latency(baseline_s: Times, reference_ms: float | None = None) -> Latency:
+def baseline_latency(baseline_s: Times, reference_ms: float | None = None, examples: int | None = None) -> Latency:
     """The baseline measured against itself: a ratio of exactly one, and its own median time unless there is an older one."""
-    return summarize(baseline_s, baseline_s, reference_ms)
+    return summarize(baseline_s, baseline_s, reference_ms, examples=examples)
 
 
 def time_alone(run: Run, *, effort: Effort = FULL_EFFORT, clock: Clock = time.perf_counter) -> Times:
-    """Seconds per call in at least `effort.pairs` samples, for at most a third of `effort.seconds` once those are there."""
+    """Seconds of each call in at least `effort.pairs` samples, for at most a third of `effort.seconds` once those are there."""
     calls = _calls_per_sample(run, effort.sample_s, clock)
     started = clock()
-    samples: list[float] = []
+    samples: list[list[float]] = []
     while len(samples) < effort.pairs or (clock() - started < effort.seconds / 3 and len(samples) < 10 * effort.pairs):
-        samples.append(_sample(run, calls, clock))
+        samples.append(_call(run, calls, clock))
     return np.asarray(samples)
 
 
 def quick(run: Run, *, clock: Clock = time.perf_counter) -> float:
     """Seconds of the better of two calls; the caller has warmed up."""
-    return min(_sample(run, 1, clock) for _ in range(2))
+    return min(_call(run, 2, clock))
 
 
 def best_in_turns(runs: Sequence[Run], seconds: float, *, clock: Clock = time.perf_counter) -> list[float]:
@@ -133,9 +183,9 @@ def best_in_turns(runs: Sequence[Run], seconds: float, *, clock: Clock = time.pe
     In turns, because a busy machine may keep one of them waiting for all of a short stretch of its own.
     """
     started = clock()
-    best = [_sample(run, 1, clock) for run in runs]
+    best = [min(_call(run, 1, clock)) for run in runs]
     while clock() - started < seconds:
-        best = [min(shortest, _sample(run, 1, clock)) for shortest, run in zip(best, runs, strict=True)]
+        best = [min(shortest, *_call(run, 1, clock)) for shortest, run in zip(best, runs, strict=True)]
     return best
 
 
@@ -159,35 +209,52 @@ def order_of_round(index: int, size: int) -> list[int]:
     return order[::-1] if index % 2 else order
 
 
-def _one_round(runs: Sequence[Run], calls: int, index: int, clock: Clock) -> list[float]:
-    seconds = [0.0] * len(runs)
+def _one_round(runs: Sequence[Run], calls: int, index: int, clock: Clock) -> list[list[float]]:
+    seconds: list[list[float]] = [[] for _ in runs]
     for which in order_of_round(index, len(runs)):
-        seconds[which] = _sample(runs[which], calls, clock)
+        seconds[which] = _call(runs[which], calls, clock)
     return seconds
 
 
-def _sample(run: Run, calls: int, clock: Clock) -> float:
-    """Seconds of the median call: of several short ones, those that were interrupted do not count."""
+def _call(run: Run, calls: int, clock: Clock) -> list[float]:
+    """Seconds of each of so many calls."""
     times = []
     for _ in range(calls):
         started = clock()
         run()
         times.append(clock() - started)
-    return statistics.median(times)
+    return times
+
+
+def _samples(calls_s: Times) -> Times:
+    """Seconds of the median call of each sample: of several short ones, those that were interrupted do not count."""
+    return np.median(calls_s.reshape(len(calls_s), -1), axis=1)
+
+
+def _around(samples: Times) -> Times:
+    """Per sample the median of those next to it."""
+    return np.asarray(
+        [np.median(samples[max(0, index - _AROUND) : index + _AROUND + 1]) for index in range(len(samples))]
+    )
+
+
+def _percentile(values: Times, percent: int, least: int) -> float:
+    """NaN where there are too few values for one."""
+    return float(np.percentile(values, percent)) if values.size >= least else math.nan
 
 
 def _calls_per_sample(run: Run, sample_s: float, clock: Clock) -> int:
     """How many calls a sample needs: an odd number, so that its median is the time of one of them."""
     run()
-    shortest = _sample(run, 1, clock)
+    (shortest,) = _call(run, 1, clock)
     if shortest >= sample_s:
         return 1
-    shortest = min(shortest, *(_sample(run, 1, clock) for _ in range(4)))
+    shortest = min(shortest, *_call(run, 4, clock))
     calls = math.ceil(sample_s / max(shortest, sample_s / _MOST_CALLS))
     return calls + 1 - calls % 2
 
 
-def _is_narrow(rounds: list[list[float]], index: int, width: float, seed: int) -> bool:
-    times = np.asarray(rounds)
+def _is_narrow(rounds: list[list[list[float]]], index: int, width: float, seed: int) -> bool:
+    times = np.median(np.asarray(rounds), axis=2)
     median, low, high = median_interval(times[:, index] / times[:, 0], seed, _RESAMPLES_WHILE_MEASURING)
     return high - low < width * median

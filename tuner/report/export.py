@@ -14,12 +14,16 @@ def explain_choice(choice: Choice) -> list[str]:
         f"Latency {latency_text(measured.latency)} of the baseline, drop {drop_text(measured.quality)}, "
         f"weights {numbers.size(measured.memory.weight_bytes)}."
     ]
+    if measured.latency.contended:
+        said.append(f"Contended while it was timed: {measured.latency.contended}.")
     if isinstance(point.confirmation, Confirmation):
         again, held = point.confirmation.latency, point.confirmation.quality
         said.append(
             f"Confirmed on {held.examples} examples that the search never saw: latency {latency_text(again)}, "
             f"drop {drop_text(held)}."
         )
+        if again.contended:
+            said.append(f"Contended while it was confirmed: {again.contended}.")
         gap = held.drop - measured.quality.drop
         said.append(f"Optimism gap (search minus holdout, each against its baseline): {numbers.signed(gap)}.")
     elif not point.is_baseline:

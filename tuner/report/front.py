@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tuner.drop import Drop
 from tuner.front import Point
-from tuner.measurement import Confirmation
+from tuner.measurement import Confirmation, Latency
 from tuner.report import numbers
 from tuner.report.json_text import finite
 from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
@@ -32,6 +32,7 @@ COLUMNS = (
 _CSV = (
     *("trial", "label", "latency_ratio", "latency_low", "latency_high", "latency_ms", "quality", "quality_drop"),
     *("drop_low", "drop_high", "memory_bytes", "weight_bytes", "confirmed"),
+    *("latency_p95_ms", "latency_p99_ms", "throughput", "contended"),
 )
 
 
@@ -67,6 +68,12 @@ def explain_front(points: Sequence[Point]) -> list[str]:
         )
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
+    contended = [trial_text(point.trial) for point in points if point.measurement.latency.contended]
+    if contended:
+        said.append(
+            f"Contended while {'it was' if len(contended) == 1 else 'they were'} timed: "
+            f"{'trial' if len(contended) == 1 else 'trials'} {', '.join(contended)}; `tuner show` says by what."
+        )
     return said
 
 
@@ -116,6 +123,18 @@ def front_json(study: str, points: Sequence[Point], references: Sequence[Point])
     }
 
 
+def timing_json(latency: Latency) -> dict[str, Any]:
+    """What is known of a latency besides its ratio."""
+    return {
+        "latency_p95_ms": finite(latency.p95_ms),
+        "latency_p99_ms": finite(latency.p99_ms),
+        "latency_calls": latency.calls,
+        "throughput": finite(latency.throughput),
+        "baseline": latency.baseline,
+        "contended": latency.contended or None,
+    }
+
+
 def point_json(point: Point) -> dict[str, Any]:
     """One point; numbers that are not finite become null, since JSON has none."""
     latency, quality, memory = point.measurement.latency, point.measurement.quality, point.measurement.memory
@@ -127,6 +146,7 @@ def point_json(point: Point) -> dict[str, Any]:
         "latency_low": finite(latency.low),
         "latency_high": finite(latency.high),
         "latency_ms": finite(latency.milliseconds),
+        **timing_json(latency),
         "quality": finite(quality.value),
         "quality_drop": finite(quality.drop),
         "drop_low": finite(quality.drop_low),

@@ -1,14 +1,15 @@
 """One policy layer by layer, one point in full, and the difference of two policies."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tuner.front import Point
 from tuner.leave_one_out import LayerEffect
-from tuner.measurement import Confirmation, Failure
+from tuner.measurement import ALTERNATE, Confirmation, Failure, Latency
 from tuner.policy import Policy
 from tuner.report import numbers
-from tuner.report.front import point_json
+from tuner.report.front import point_json, timing_json
 from tuner.report.json_text import finite
 from tuner.report.points import AS_REQUESTED, drop_text, latency_text, trial_text
 from tuner.report.table import DIM, YELLOW, Column, Row, write_table
@@ -48,6 +49,7 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
         ("label", point.label),
         ("on the front", "yes" if point.on_front else "no"),
         ("latency", f"{latency_text(measured.latency)}, {numbers.milliseconds(measured.latency.milliseconds)} ms"),
+        *timing_facts(measured.latency),
         ("quality", numbers.quality(measured.quality.value)),
         ("drop", f"{drop_text(measured.quality)}, {measured.quality.examples} examples, {measured.quality.method}"),
         ("fidelity", f"relative error {measured.quality.fidelity:.2g}"),
@@ -63,6 +65,25 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
     if effects:
         file.write("\nOne layer back to original, where that was measured too:\n")
         write_table(_EFFECTS, [_effect_row(effect) for effect in effects], file, width=width)
+
+
+def timing_facts(latency: Latency) -> list[tuple[str, str]]:
+    """What is known of a latency besides its ratio, as far as it is: (name, text)."""
+    known = [
+        f"{name} {numbers.milliseconds(value)} ms"
+        for name, value in (("p95", latency.p95_ms), ("p99", latency.p99_ms))
+        if math.isfinite(value)
+    ]
+    facts = [("slow calls", f"{', '.join(known)}, of {latency.calls} calls")] if known else []
+    if math.isfinite(latency.throughput):
+        facts.append(("throughput", f"{numbers.amount(round(latency.throughput))} examples/s"))
+    if latency.baseline == ALTERNATE:
+        facts.append(
+            ("timed", "in blocks of calls, weights moved in between: intervals are wider than of single calls")
+        )
+    if latency.contended:
+        facts.append(("contended", latency.contended))
+    return facts
 
 
 def _effect_row(effect: LayerEffect) -> Row:
@@ -88,9 +109,10 @@ def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
     if isinstance(confirmation, Failure):
         return f"failed: {confirmation.cause}: {confirmation.message}"
     quality = confirmation.quality
+    contended = f"; contended: {confirmation.latency.contended}" if confirmation.latency.contended else ""
     return (
         f"latency {latency_text(confirmation.latency)}, holdout {numbers.quality(quality.value)}, "
-        f"drop {drop_text(quality)}, {quality.examples} examples"
+        f"drop {drop_text(quality)}, {quality.examples} examples{contended}"
     )
 
 
@@ -115,6 +137,7 @@ def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:
         "latency_ratio": finite(latency.ratio),
         "latency_low": finite(latency.low),
         "latency_high": finite(latency.high),
+        **timing_json(latency),
         "quality": finite(quality.value),
         "quality_drop": finite(quality.drop),
         "drop_low": finite(quality.drop_low),

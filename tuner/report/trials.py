@@ -25,6 +25,7 @@ _CSV = (
     *("trial", "label", "state", "on_front", "latency_ratio", "latency_low", "latency_high", "latency_ms"),
     *("quality", "quality_drop", "drop_low", "drop_high", "fidelity", "memory_bytes", "weight_bytes"),
     *("cause", "message", "layer", "prepare_s", "trace_s", "compile_s", "quality_s", "latency_s", "compile_cache"),
+    *("latency_p95_ms", "latency_p99_ms", "throughput", "contended"),
     "policy",
 )
 
@@ -57,6 +58,10 @@ def _row(record: "CandidateRecord") -> Row:
     if isinstance(record.outcome, Measurement):
         latency, drop = latency_text(record.outcome.latency), drop_text(record.outcome.quality)
         memory = numbers.size(record.outcome.memory.total_bytes)
+        notes = [note] if note else []
+        if record.outcome.latency.contended:
+            notes.append(f"contended: {record.outcome.latency.contended}")
+        note = ", ".join(notes)
     elif isinstance(record.outcome, Failure):
         note = f"{record.outcome.cause}: {' '.join(record.outcome.message.split())}"
     style = GREEN if record.on_front else DIM if isinstance(record.outcome, Failure) else ""
@@ -76,7 +81,13 @@ def _facts(record: "CandidateRecord") -> dict[str, object]:
     if isinstance(record.outcome, Measurement):
         latency, quality, memory = record.outcome.latency, record.outcome.quality, record.outcome.memory
         facts |= {"latency_ratio": latency.ratio, "latency_low": latency.low, "latency_high": latency.high}
-        facts |= {"latency_ms": latency.milliseconds, "quality": quality.value, "quality_drop": quality.drop}
+        facts |= {"latency_p95_ms": latency.p95_ms, "latency_p99_ms": latency.p99_ms, "throughput": latency.throughput}
+        facts |= {
+            "contended": latency.contended,
+            "latency_ms": latency.milliseconds,
+            "quality": quality.value,
+            "quality_drop": quality.drop,
+        }
         facts |= {"drop_low": quality.drop_low, "drop_high": quality.drop_high, "fidelity": quality.fidelity}
         facts |= {"memory_bytes": memory.total_bytes, "weight_bytes": memory.weight_bytes}
     elif isinstance(record.outcome, Failure):

@@ -50,4 +50,5 @@ def describe(outcome: Outcome) -> str:
     """An outcome in a few words."""
     if isinstance(outcome, Failure):
         return outcome.cause
-    return f"{numbers.ratio(outcome.latency.ratio)}, drop {numbers.signed(outcome.quality.drop)}"
+    contended = ", contended" if outcome.latency.contended else ""
+    return f"{numbers.ratio(outcome.latency.ratio)}, drop {numbers.signed(outcome.quality.drop)}{contended}"

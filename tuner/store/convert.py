@@ -26,6 +26,12 @@ _LATENCY = {
     "latency_ms": "milliseconds",
     "baseline_spread": "baseline_spread",
     "latency_pairs": "pairs",
+    "latency_p95_ms": "p95_ms",
+    "latency_p99_ms": "p99_ms",
+    "throughput": "throughput",
+    "latency_calls": "calls",
+    "latency_baseline": "baseline",
+    "contended": "contended",
 }
 _QUALITY = {
     "quality": "value",
@@ -66,6 +72,7 @@ def study_to_row(study: StudyRecord) -> StudyRow:
         device=dict(study.device),
         program={"layers": layers, "inputs": study.program.inputs},
         created=study.created.astimezone(UTC).isoformat(),
+        refused={kind: dict(reasons) for kind, reasons in study.refused.items()} or None,
     )
 
 
@@ -80,6 +87,7 @@ def row_to_study(row: StudyRow, baseline: OutcomeRow | None, counts: StudyCounts
         device=MappingProxyType(dict(row.device)),
         program=row_to_signature(row),
         created=datetime.fromisoformat(row.created),
+        refused=MappingProxyType({kind: MappingProxyType(dict(found)) for kind, found in (row.refused or {}).items()}),
         baseline=outcome if isinstance(outcome, Measurement) else None,
         counts=counts,
     )
@@ -205,5 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(cls: Any, fields: dict[str, str], row: OutcomeRow) -> Any:
+    """A record; null is the field's default, which older versions did not measure, else NaN."""
+    defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
     values = {field: getattr(row, column) for column, field in fields.items()}
-    return cls(**{field: math.nan if value is None else value for field, value in values.items()})
+    return cls(**{field: defaults.get(field, math.nan) if v is None else v for field, v in values.items()})

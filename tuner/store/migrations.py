@@ -2,6 +2,7 @@
 
 History:
     1_first_schema   study, layer, candidate, measurement, front, probe.
+    2_noise          measurement: p95, p99, throughput, calls, baseline, contended. study: refused.
 
 To change the schema: change models.py, append a Migration that brings the tables of the previous version there, and
 keep a database of the previous version in tests/assets. A new database is made from the models and marked with every
@@ -12,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy import JSON, Column, Connection, Double, Engine, Integer, String, insert, inspect, select, text
+from sqlalchemy.schema import CreateColumn
 
 import tuner
 from tuner.errors import StoreError
@@ -30,7 +33,29 @@ class Migration:
     apply: Callable[[Connection], None]
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(name="1_first_schema", apply=Base.metadata.create_all),)
+def _add_noise(connection: Connection) -> None:
+    numbers: list[Column[Any]] = [Column(name, Double()) for name in ("latency_p95_ms", "latency_p99_ms", "throughput")]
+    others: list[Column[Any]] = [
+        Column("latency_calls", Integer()),
+        Column("latency_baseline", String(20)),
+        Column("contended", String()),
+    ]
+    _add_columns(connection, "tuner_measurement", *numbers, *others)
+    _add_columns(connection, "tuner_study", Column("refused", JSON()))
+
+
+def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> None:
+    """Columns that may be null, at the end of a table."""
+    for column in columns:
+        connection.execute(
+            text(f"ALTER TABLE {table} ADD COLUMN {CreateColumn(column).compile(dialect=connection.dialect)}")
+        )
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(name="1_first_schema", apply=Base.metadata.create_all),
+    Migration(name="2_noise", apply=_add_noise),
+)
 
 
 def pending(engine: Engine, file: Path) -> list[Migration] | None:

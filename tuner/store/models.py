@@ -48,6 +48,9 @@ class StudyRow(Base):
     batch_size: Mapped[int] = mapped_column(comment="Examples per call.")
     metric: Mapped[str] = mapped_column(String(200), comment="Name of the metric that quality is in.")
     tool_version: Mapped[str] = mapped_column(String(50), comment="Version of jax-precision-tuner that created it.")
+    refused: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="Kind -> precision -> why this device cannot run it; null when not probed."
+    )
 
 
 class LayerRow(Base):
@@ -141,6 +144,14 @@ class OutcomeRow(Base):
     failure_cause: Mapped[str | None] = mapped_column(String(50), comment="Why there is no measurement, else null.")
     failure_message: Mapped[str | None] = mapped_column(comment="The failure in words.")
     failure_layer: Mapped[str | None] = mapped_column(comment="The layer that caused it, where known.")
+    latency_p95_ms: Mapped[float | None] = mapped_column(comment="95th percentile of single calls.")
+    latency_p99_ms: Mapped[float | None] = mapped_column(comment="99th percentile of single calls.")
+    throughput: Mapped[float | None] = mapped_column(comment="Examples per second.")
+    latency_calls: Mapped[int | None] = mapped_column(comment="Timed calls of the candidate.")
+    latency_baseline: Mapped[str | None] = mapped_column(
+        String(20), comment="resident: call by call beside it; alternate: blocks of calls, weights moved in between."
+    )
+    contended: Mapped[str | None] = mapped_column(comment="What disturbed the timing; empty where nothing did.")
 
 
 class FrontRow(Base):

@@ -59,6 +59,8 @@ class StudyRecord:
     batch_size: int
     metric: str
     tool_version: str
+    # Layer kind -> precision -> why this device cannot run it. A study keeps what it began with.
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     # The measurement of the candidate labelled "baseline".
     baseline: Measurement | None = None
     counts: StudyCounts = StudyCounts()
