@@ -137,26 +137,43 @@ def evaluate(expression: Expression, leaves: Sequence[Any], memo: dict[int, list
     return memo[id(expression.computation)][expression.position]
 
 
-def weight_key(expression: Expression) -> tuple[Any, ...]:
+def weight_key(expression: Expression, *, exact: bool = False) -> tuple[Any, ...]:
     """Equal for two expressions that hold the same weight, however transposed or reshaped.
 
     Two slices of one parameter have different keys, a matrix and its transpose have the same. A weight that is computed
     twice counts as two.
+
+    Args:
+        expression: the weight.
+        exact: equal only for the same values in the same places of the same loop.
     """
-    while isinstance(expression, Result) and expression.computation.eqn.primitive.name in MOVEMENT:
+    while not exact and isinstance(expression, Result) and expression.computation.eqn.primitive.name in MOVEMENT:
         expression = expression.computation.operands[0]
     if isinstance(expression, Leaf):
         return ("leaf", expression.index)
     if isinstance(expression, Slice):
-        return ("slice", weight_key(expression.stack))
+        place = (expression.loop, str(expression.shards and expression.shards.spec)) if exact else ()
+        return ("slice", weight_key(expression.stack, exact=exact), *place)
     if isinstance(expression, Constant):
         small = getattr(expression.value, "size", 1) <= 16
         return ("constant", str(expression.value) if small else id(expression.value))
     computation = expression.computation
-    if computation.eqn.primitive.name not in SELECTION:
+    name = computation.eqn.primitive.name
+    if name not in SELECTION and not (exact and name in MOVEMENT):
         return ("computed", id(computation), expression.position)
     settings = tuple((name, str(value)) for name, value in sorted(computation.eqn.params.items()))
-    return ("part", settings, expression.position, *(weight_key(operand) for operand in computation.operands))
+    operands = (weight_key(operand, exact=exact) for operand in computation.operands)
+    return ("part", name if exact else "", settings, expression.position, *operands)
+
+
+def untransposed(expression: Expression) -> tuple[Expression, tuple[int, ...]]:
+    """What the value is a transpose of, and for each of its axes the axis there."""
+    axes = tuple(range(expression.aval.ndim))
+    while isinstance(expression, Result) and expression.computation.eqn.primitive.name == "transpose":
+        permutation = expression.computation.eqn.params["permutation"]
+        axes = tuple(permutation[axis] for axis in axes)
+        (expression,) = expression.computation.operands
+    return expression, axes
 
 
 def slices_in(expression: Expression) -> list[Slice]:

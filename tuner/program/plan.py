@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.policy import PLAIN, Assignment, Policy
-from tuner.program import control_flow, kernels
-from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources, split_axes
+from tuner.policy import Assignment, Policy
+from tuner.program import control_flow
+from tuner.program.expression import Expression, parts_outside, slices_in, sources, split_axes
+from tuner.program.packing import Packing, packings
 from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
-from tuner.program.steps import Body, Reference, Site, Step, last_uses
+from tuner.program.steps import Body, Reference, Step, last_uses
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,7 +19,9 @@ class Plan:
 
     Attributes:
         assignments: identity of a site -> its assignment, for sites that do not stay as written.
+        packings: the packed weights.
         slots: identity of a site with a packed weight -> name of that weight.
+        turns: identity of a site -> the permutation of the packed weight's axes that its kernel wants, None for none.
         names: identity of a site -> its layer's name, for all sites.
         input_assignments: one per input leaf.
         needed: the parameter leaves that are read besides the packed weights.
@@ -29,7 +32,9 @@ class Plan:
 
     program: Program
     assignments: Mapping[int, Assignment]
+    packings: tuple[Packing, ...]
     slots: Mapping[int, str]
+    turns: Mapping[int, tuple[int, ...] | None]
     names: Mapping[int, str]
     input_assignments: tuple[Assignment, ...]
     needed: frozenset[int]
@@ -69,18 +74,20 @@ class Plan:
 def plan(program: Program, policy: Policy) -> Plan:
     """The plan for a policy; the policy must be for this program."""
     assignments: dict[int, Assignment] = {}
-    slots: dict[int, str] = {}
+    packed: list[Packing] = []
     for layer, sites in zip(program.layers, program.sites, strict=True):
         assignment = policy[layer.name]
         if assignment.precision.is_original:
             continue
         assignments.update((id(site), assignment) for site in sites)
-        slots.update(_name_slots(layer.name, sites, assignment))
+        packed.extend(packings(layer.name, sites, assignment))
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
     draft = Plan(
         program=program,
         assignments=assignments,
-        slots=slots,
+        packings=tuple(packed),
+        slots={site: packing.name for packing in packed for site in packing.turns},
+        turns={site: turn for packing in packed for site, turn in packing.turns.items()},
         names=program.layer_of_site(),
         input_assignments=tuple(chosen),
         needed=frozenset(),
@@ -95,28 +102,6 @@ def plan(program: Program, policy: Policy) -> Plan:
         needed=frozenset(leaf for expression in reads for leaf in sources(expression)),
         read_slices=frozenset(map(id, pieces)),
     )
-
-
-def _name_slots(layer: str, sites: tuple[Site, ...], assignment: Assignment) -> Iterator[tuple[int, str]]:
-    """(identity of a site, name of its packed weight): one name for all that read the very same packed weight."""
-    packed: list[Site] = []
-    for site in sites:
-        if site.weight_operand is None:
-            continue
-        twin = next((i for i, other in enumerate(packed) if _packs_alike(site, other, assignment)), len(packed))
-        if twin == len(packed):
-            packed.append(site)
-        yield id(site), layer if twin == 0 else f"{layer}#{twin}"
-
-
-def _packs_alike(site: Site, other: Site, assignment: Assignment) -> bool:
-    same_weight = site.weight is other.weight or (
-        isinstance(site.weight, Leaf) and isinstance(other.weight, Leaf) and site.weight.index == other.weight.index
-    )
-    same_layout = kernels.kernel_of(site, assignment).pack is kernels.kernel_of(other, assignment).pack or (
-        site.kind != other.kind and assignment.kernel == PLAIN
-    )
-    return same_weight and same_layout and kernels.shared_axes(site) == kernels.shared_axes(other)
 
 
 def reads_of(plan: Plan, steps: tuple[Step, ...], outputs: tuple[Reference, ...]) -> Iterator[Expression]:

@@ -132,11 +132,10 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     """The packed parameters: weights of assigned layers in their formats, and what else the rewritten function reads."""
     leaves = jax.tree_util.tree_leaves(params)
     memo: dict[int, list[Any]] = {}
-    layers: dict[str, dict[str, Any]] = {}
-    for site in (site for sites in plan.program.sites for site in sites):
-        slot = plan.slots.get(id(site))
-        if slot is not None and slot not in layers:
-            layers[slot] = _pack_weight(site, plan.assignments[id(site)], leaves, memo)
+    layers = {
+        packing.name: _pack_weight(packing.owner, plan.assignments[id(packing.owner)], leaves, memo)
+        for packing in plan.packings
+    }
     kept = {
         path: jax.numpy.asarray(leaf)
         for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))

@@ -114,7 +114,7 @@ class _Machine:
         with compat.equation_context(step.eqn, layer_scope(step.scope, self.plan.names[id(site)])):
             if assignment is None:
                 return compat.bind(step.eqn, operands)
-            weight = self.packed[slot] if slot is not None else None
+            weight = None if slot is None else kernels.turn(self.packed[slot], self.plan.turns[id(site)])
             return [kernels.run(site, assignment, weight, operands)]
 
     def _control_flow(self, step: Step) -> list[Any]:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from search_spaces import Format, Precision, parse_format
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather
-from tuner.program.kernels.operands import Packed
+from tuner.program.kernels.operands import Packed, hold
 from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
 from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
 from tuner.program.steps import Site
@@ -43,7 +45,15 @@ def has_kernel(site: Site, name: str) -> bool:
 
 def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
     """The arrays that stand for the weight of an operation, laid out for its kernel."""
-    return kernel_of(site, assignment).pack(site, assignment.precision, weight)
+    held = hold(weight, assignment.precision.weights, shared_axes(site))
+    return turn(held, kernel_of(site, assignment).order(site))
+
+
+def turn(packed: Packed, axes: tuple[int, ...] | None) -> dict[str, Any]:
+    """A packed weight with its axes in another order; None leaves it as it is."""
+    if axes is None or axes == tuple(range(len(axes))):
+        return dict(packed)
+    return {name: jnp.transpose(part, axes) for name, part in packed.items()}
 
 
 def run(site: Site, assignment: Assignment, packed: Packed | None, operands: list[Any]) -> Any:

@@ -22,11 +22,6 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return all_but(site.eqn.invars[1].aval.ndim, site.eqn.params["dimension_numbers"].rhs_spec[0])
 
 
-def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
-    """The kernel as it is: cast, or integers with one scale per output channel."""
-    return hold(weight, precision.weights, shared_axes(site))
-
-
 def hold_image(site: Site, precision: Precision, image: Any) -> Packed:
     """The image in its format; integers have one scale per example."""
     return hold(image, precision.activations, all_but(image.ndim, site.eqn.params["dimension_numbers"].lhs_spec[0]))
@@ -65,7 +60,6 @@ register(
         name=PLAIN,
         kinds=(CONV,),
         applies=lambda site, precision: True,
-        pack=pack,
         run=_run,
         remark="the convolution as written",
     )

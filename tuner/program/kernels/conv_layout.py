@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.conv import hold_image, on_result, pack
+from tuner.program.kernels.conv import hold_image, on_result
 from tuner.program.kernels.operands import Packed, meet, own_precision, scale_back
 from tuner.program.kernels.registry import Kernel, register
 from tuner.program.layer import CONV
@@ -35,10 +35,9 @@ def _features_elsewhere(site: Site, precision: Precision) -> bool:
     return spec != _inner_spec(len(spec))
 
 
-def _pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
+def _kernel_order(site: Site) -> tuple[int, ...]:
     spec = site.eqn.params["dimension_numbers"].rhs_spec
-    order = _order(spec, _kernel_spec(len(spec)))
-    return {name: jnp.transpose(part, order) for name, part in pack(site, precision, weight).items()}
+    return _order(spec, _kernel_spec(len(spec)))
 
 
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
@@ -70,7 +69,7 @@ register(
         name="channels_last",
         kinds=(CONV,),
         applies=_features_elsewhere,
-        pack=_pack,
+        order=_kernel_order,
         run=_run,
         remark="image and kernel transposed to channels last around the convolution",
     )

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.conv import hold_image, on_result, pack
+from tuner.program.kernels.conv import hold_image, on_result
 from tuner.program.kernels.operands import Packed, meet, scale_back
 from tuner.program.kernels.registry import Kernel, register
 from tuner.program.layer import CONV
@@ -105,7 +105,6 @@ register(
         name="shifted",
         kinds=(CONV,),
         applies=_is_depthwise,
-        pack=pack,
         run=_run_depthwise,
         remark="depthwise: shifted images times one number per channel, summed",
     )
@@ -141,7 +140,6 @@ register(
         name="matmuls",
         kinds=(CONV,),
         applies=_is_ungrouped,
-        pack=pack,
         run=_run_matmuls,
         remark="one matmul per tap: 1x1 always, larger kernels on small images",
     )

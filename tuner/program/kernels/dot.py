@@ -59,11 +59,6 @@ def shared_axes(site: Site) -> Axes:
     return Dimensions.of(site.eqn).contracting[weight_side(site)]
 
 
-def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
-    """The weight as it is: cast, or integers with one scale per output channel."""
-    return hold(weight, precision.weights, shared_axes(site))
-
-
 def hold_both(
     site: Site, precision: Precision, packed: Packed | None, operands: list[Any], dimensions: Dimensions
 ) -> tuple[Packed, Packed]:
@@ -102,7 +97,6 @@ register(
         name=PLAIN,
         kinds=(MATMUL, DOT),
         applies=lambda site, precision: True,
-        pack=pack,
         run=_run,
         remark="the product as written",
     )

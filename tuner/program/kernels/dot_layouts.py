@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.dot import Dimensions, hold_both, multiply, pack, weight_side
+from tuner.program.kernels.dot import Dimensions, hold_both, multiply, weight_side
 from tuner.program.kernels.operands import Packed
 from tuner.program.kernels.registry import Kernel, register
 from tuner.program.layer import MATMUL
@@ -36,10 +36,6 @@ def _changes_order(site: Site, precision: Precision) -> bool:
     return _order(site) != tuple(range(len(_order(site))))
 
 
-def _pack_transposed(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
-    return {name: jnp.transpose(part, _order(site)) for name, part in pack(site, precision, weight).items()}
-
-
 def _run_transposed(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     dimensions = _reordered(site)
     return multiply(site, precision, hold_both(site, precision, packed, operands, dimensions), dimensions)
@@ -50,7 +46,7 @@ register(
         name="transposed",
         kinds=(MATMUL,),
         applies=_changes_order,
-        pack=_pack_transposed,
+        order=_order,
         run=_run_transposed,
         remark="weight stored (out, in): few rows read it in one pass",
     )
@@ -89,7 +85,7 @@ register(
         name="padded",
         kinds=(MATMUL,),
         applies=_has_one_row,
-        pack=_pack_transposed,
+        order=_order,
         run=_run_padded,
         remark="one row padded to two, weight stored (out, in): narrow formats stay narrow",
     )
@@ -113,7 +109,6 @@ register(
         name="dequantized",
         kinds=(MATMUL,),
         applies=_is_weight_only,
-        pack=pack,
         run=_run_dequantized,
         remark="weight scaled before the product instead of the result after it",
     )

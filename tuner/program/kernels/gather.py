@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.operands import Packed, hold
+from tuner.program.kernels.operands import Packed
 from tuner.program.kernels.registry import PLAIN, Kernel, register
 from tuner.program.layer import EMBEDDING
 from tuner.program.sites import indexed_axes
@@ -17,11 +17,6 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     """The axes of the table that share one scale: those along one row."""
     indexed = indexed_axes(site.eqn)
     return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
-
-
-def pack(site: Site, precision: Precision, weight: Any) -> dict[str, Any]:
-    """The table: cast, or integers with one scale per row."""
-    return hold(weight, precision.weights, shared_axes(site))
 
 
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
@@ -55,7 +50,6 @@ register(
         name=PLAIN,
         kinds=(EMBEDDING,),
         applies=lambda site, precision: True,
-        pack=pack,
         run=_run,
         remark="the look-up as written",
     )

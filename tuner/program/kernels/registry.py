@@ -14,6 +14,12 @@ from tuner.program.steps import Site
 PLAIN = "plain"
 
 
+def as_written(site: Site) -> tuple[int, ...]:
+    """The weight's axes as the operation reads them."""
+    assert site.weight_operand is not None  # a product of two activations has no weight
+    return tuple(range(site.eqn.invars[site.weight_operand].aval.ndim))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
     """One way to run an operation.
@@ -22,7 +28,7 @@ class Kernel:
         name: as policies spell it.
         kinds: the layer kinds it is for.
         applies: whether it can run this operation in this precision.
-        pack: weight -> the arrays that stand for it.
+        order: the weight's axes in the order in which the packed weight has them.
         run: (site, precision, packed weight or None, operands) -> result, in the accumulator's dtype or float32.
         remark: one line on when it pays.
     """
@@ -30,9 +36,9 @@ class Kernel:
     name: str
     kinds: tuple[str, ...]
     applies: Callable[[Site, Precision], bool]
-    pack: Callable[[Site, Precision, Any], dict[str, Any]]
     run: Callable[[Site, Precision, Packed | None, list[Any]], Any]
     remark: str
+    order: Callable[[Site], tuple[int, ...]] = as_written
 
 
 _KERNELS: dict[tuple[str, str], Kernel] = {}
