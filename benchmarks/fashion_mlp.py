@@ -27,7 +27,7 @@ from tuner.measure import device_lock
 from tuner.measure.effective import AS_REQUESTED, effective_precisions
 from tuner.measure.executable import Executable, compile_baseline, compile_cast, compile_policy
 from tuner.measure.latency import compare
-from tuner.measure.quality import Scorer
+from tuner.measure.quality import Scored, Scorer
 from tuner.measurement import Latency, Quality
 from tuner.policy import Policy
 from tuner.program import Program, original_policy, uniform_policy
@@ -169,8 +169,8 @@ def _measure(task: Task, entries: list[Entry], smoke: bool, *, scored: bool) -> 
         if scored:
             scorer = Scorer(task.holdout, task.batch_size, task.metric, baseline, device)
             outcomes = [scorer.measure(executable) for executable in executables]
-            drops = [drop_text(found) if isinstance(found, Quality) else "not finite" for found in outcomes]
-            qualities = [found if isinstance(found, Quality) else None for found in outcomes]
+            qualities = [found.quality if isinstance(found, Scored) else None for found in outcomes]
+            drops = ["not finite" if quality is None else drop_text(quality) for quality in qualities]
         latencies = compare(
             baseline.timed_call(inputs, device),
             [executable.timed_call(inputs, device) for executable in executables],

@@ -1,4 +1,5 @@
 import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,17 @@ def test_code_defaults_and_closures_of_a_callable_count():
     assert hash_callable(scaled(2)) != hash_callable(scaled(3))
     assert hash_callable(scaled(2, np.ones(3))) != hash_callable(scaled(2, np.zeros(3)))
     assert hash_callable(functools.partial(scaled, 1)) != hash_callable(functools.partial(scaled, 2))
+
+
+def test_fields_of_a_callable_dataclass_count():
+    @dataclass
+    class Scaled:
+        by: float
+
+        def __call__(self, x):
+            return self.by * x
+
+    assert hash_callable(Scaled(2.0)) == hash_callable(Scaled(2.0)) != hash_callable(Scaled(3.0))
 
 
 def test_code_without_source_is_told_apart_by_its_bytecode():

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tuner.measure.outputs import RelativeError, count_non_finite, floating, widen
+from tuner.measure.outputs import BaselineOutputs, RelativeError, count_non_finite, floating, widen
 
 ALL = np.ones(2, bool)
 
@@ -57,3 +57,12 @@ def test_padding_is_cut_from_what_counts_examples():
     per_example, scalar = jnp.arange(2.0), jnp.float32(7)
     kept = floating((per_example, scalar), np.array([True, False]))
     assert [leaf.tolist() for leaf in kept] == [[0.0], 7.0]
+
+
+def test_baseline_outputs_are_bounded_and_once_full_stay_so(monkeypatch):
+    monkeypatch.setattr("tuner.measure.outputs._KEPT_BYTES", 20)
+    outputs = BaselineOutputs(lambda inputs: inputs[0] + 100)
+    for size in (2, 6, 1):  # 8 bytes, 24 that do not fit, 4 that would
+        outputs.keep({"x": jnp.zeros(size)})
+    assert outputs.of(0, (1,))["x"].tolist() == [0.0, 0.0]
+    assert (outputs.of(1, (1,)), outputs.of(2, (2,))) == (101, 102)

@@ -1,47 +1,9 @@
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from tuner.errors import InputError
-from tuner.metrics import Metric, find_metric
-
-LOGITS = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0]], np.float32)
-
-
-def score(name, outputs, labels):
-    return np.asarray(jax.jit(find_metric(name).score)(outputs, labels))
-
-
-def test_top1_is_one_where_the_largest_output_is_the_label():
-    assert score("top1", LOGITS, np.array([0, 2])).tolist() == [1.0, 0.0]
-    assert find_metric("top1").binary
-
-
-def test_cross_entropy_reads_logits_and_log_probabilities_alike():
-    labels = np.array([0, 2], np.int64)
-    expected = -np.log([np.exp(2) / np.exp([2, 1, 0]).sum(), np.exp(1) / np.exp([0, 3, 1]).sum()])
-    np.testing.assert_allclose(score("cross_entropy", LOGITS, labels), expected, rtol=1e-6)
-    np.testing.assert_allclose(score("cross_entropy", jax.nn.log_softmax(LOGITS), labels), expected, rtol=1e-5)
-    assert not find_metric("cross_entropy").larger_is_better
-
-
-def test_cross_entropy_averages_over_the_tokens_of_an_example():
-    tokens = score("cross_entropy", np.stack([LOGITS, LOGITS]), np.array([[0, 2], [0, 0]]))
-    single = score("cross_entropy", LOGITS, np.array([0, 2]))
-    assert tokens.shape == (2,)
-    assert tokens[0] == pytest.approx(single.mean())
-
-
-def test_mse_averages_over_all_but_the_examples():
-    outputs = np.zeros((2, 3, 2), np.float32)
-    assert score("mse", outputs, outputs + np.array([1.0, 3.0])).tolist() == [5.0, 5.0]
-
-
-def test_metrics_run_under_strict_promotion_on_half_precision_outputs():
-    with jax.numpy_dtype_promotion("strict"):
-        assert score("top1", jnp.asarray(LOGITS, jnp.bfloat16), np.array([0, 1], np.int8)).tolist() == [1.0, 1.0]
-        assert score("cross_entropy", jnp.asarray(LOGITS, jnp.bfloat16), np.array([0, 1])).dtype == np.float32
+from tuner.fingerprint import hash_text
+from tuner.metrics import METRICS, Metric, find_metric, psnr
+from tuner.scores import TopK
 
 
 def test_a_callable_becomes_a_metric_named_after_it():
@@ -53,29 +15,15 @@ def test_a_callable_becomes_a_metric_named_after_it():
     assert find_metric(metric) is metric
 
 
-@pytest.mark.parametrize("wrong", ["accuracy", "TOP1", 3])
+@pytest.mark.parametrize("wrong", ["accuracy", "TOP1", "top0", "topk", 3])
 def test_an_unknown_metric_lists_only_names_that_are_accepted(wrong):
-    with pytest.raises(InputError, match=r"one of top1, cross_entropy, mse,? or a callable") as caught:
+    with pytest.raises(InputError, match=r"or a callable\(outputs, labels\)") as caught:
         find_metric(wrong)
     assert repr(wrong) in str(caught.value)
-    for name in ("top1", "cross_entropy", "mse"):
-        find_metric(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "outputs", "labels", "message"),
-    [
-        ("top1", LOGITS[0], np.array([0, 1, 2]), r"outputs of shape \(examples, classes\), got \(3,\)"),
-        ("top1", LOGITS, np.eye(3, dtype=np.float32)[:2], r"argmax of one-hot"),
-        ("top1", LOGITS, np.array([0.0, 1.0]), r"whole-number labels of shape \(2,\).*got float"),
-        ("top1", (LOGITS,), np.array([0, 1]), r"one array of outputs, got a tuple"),
-        ("top1", LOGITS, None, r"labels is None"),
-        ("mse", LOGITS, LOGITS[:, :2], r"\(2, 3\) and \(2, 2\)"),
-    ],
-)
-def test_outputs_a_metric_cannot_read_are_refused_with_both_shapes(name, outputs, labels, message):
-    with pytest.raises(InputError, match=message):
-        find_metric(name).score(outputs, labels)
+    names = str(caught.value).split("use one of " if isinstance(wrong, str) else "give one of ")[1].split(" (or top")[0]
+    assert names.split(", ") == list(METRICS)
+    for name in names.split(", "):
+        assert find_metric(name).name == name
 
 
 def test_the_fingerprint_follows_the_code_of_a_callable():
@@ -87,3 +35,57 @@ def test_the_fingerprint_follows_the_code_of_a_callable():
     down = Metric(name="<lambda>", score=make(2).score, larger_is_better=False)
     assert down.fingerprint != make(2).fingerprint
     assert find_metric("top1").fingerprint != find_metric("mse").fingerprint
+
+
+def test_the_fingerprint_follows_the_aggregate_and_what_is_compared_with():
+    def make(aggregate=None, **more):
+        return Metric(name="mine", score=score, aggregate=aggregate, **more).fingerprint
+
+    def score(outputs, labels):
+        return outputs
+
+    mean = lambda statistics: statistics.mean()
+    largest = lambda statistics: statistics.max()
+    assert len({make(), make(mean), make(largest), make(against="baseline")}) == 4
+
+
+def test_the_fingerprint_of_a_shipped_metric_does_not_follow_our_code_but_its_settings():
+    assert find_metric("psnr").fingerprint == psnr(1.0).fingerprint != psnr(255).fingerprint
+    assert find_metric("top3").fingerprint != find_metric("top4").fingerprint
+    assert find_metric("top1").fingerprint == hash_text("top1", "True", "True", "built in")
+
+
+def test_any_k_has_a_metric():
+    assert (find_metric("top5").score, find_metric("top17").score) == (TopK(5), TopK(17))
+    assert find_metric("top1") is METRICS["top1"]
+
+
+def test_a_metric_compares_with_labels_unless_told_otherwise():
+    without_labels = {name for name, metric in METRICS.items() if metric.against == "baseline"}
+    assert without_labels == {"cosine", "agreement"}
+    assert {name for name, metric in METRICS.items() if not metric.larger_is_better} == {
+        "cross_entropy",
+        "perplexity",
+        "mse",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("name", " ", r"name=' ' of a metric is empty or no text; give it a short name"),
+        ("score", 3, r"score=3 of metric 'mine' is not callable; give a function"),
+        ("aggregate", "mean", r"aggregate='mean' of metric 'mine' is not callable"),
+        ("against", "outputs", r"against='outputs' of metric 'mine' is neither of labels, baseline; give baseline to"),
+    ],
+)
+def test_a_metric_checks_its_fields(field, value, message):
+    fields = {"name": "mine", "score": lambda outputs, labels: outputs}
+    with pytest.raises(InputError, match=message):
+        Metric(**fields | {field: value})
+
+
+@pytest.mark.parametrize("peak", [0, -1.0, float("inf"), float("nan"), "255", True])
+def test_the_peak_of_psnr_is_a_positive_number(peak):
+    with pytest.raises(InputError, match=f"peak={peak!r} of psnr is no positive number; give 1 for images"):
+        psnr(peak)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from tuner.errors import InputError
+from tuner.metrics import METRICS, Metric
 from tuner.task import Task, check_task
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(100, 8)).astype(np.float32)
 Y = RNG.integers(0, 3, 100)
 PARAMS = {"dense": {"kernel": jnp.ones((8, 3)), "steps": jnp.arange(3)}}
+COUNTS = Metric(name="counts", score=lambda outputs, labels: {"hit": outputs.sum()}, aggregate=lambda s: s["hit"].sum())
 
 
 def apply(params, x):
@@ -46,6 +48,23 @@ def test_explicit_holdout_and_calibration_are_taken_as_they_are():
     np.testing.assert_array_equal(task.holdout.labels, Y[60:80])
     again = make(inputs=X[:60], labels=Y[:60], holdout=iter([(X[60:80], Y[60:80])]), calibration=iter([X[80:]]))
     assert again.fingerprints() == task.fingerprints()
+
+
+@pytest.mark.parametrize("metric", [name for name in METRICS if name not in ("top5", "mse", "psnr")])
+def test_every_metric_of_class_labels_reads_a_classifier(metric):
+    check_task(make(metric=metric))
+
+
+@pytest.mark.parametrize("metric", ["mse", "psnr"])
+def test_every_metric_of_numbers_reads_a_regression(metric):
+    check_task(make(metric=metric, labels=X[:, :3]))
+
+
+@pytest.mark.parametrize("metric", ["agreement", "cosine"])
+def test_what_compares_with_the_program_as_written_needs_no_labels(metric):
+    task = make(metric=metric, labels=None)
+    check_task(task)
+    assert task.search.labels is None
 
 
 def test_several_inputs_pytrees_and_tasks_without_labels():
@@ -108,7 +127,7 @@ def test_one_changed_value_changes_one_fingerprint():
         ({"holdout": (X, Y)}, r"100 of the 100 examples of holdout are also in inputs; remove them"),
         ({"calibration": X}, r"50 of the 100 examples of calibration are also in holdout; remove them"),
         ({"calibration": X.astype(np.float16)}, r"calibration is float16\[8\] where one of inputs is float32\[8\]"),
-        ({"metric": "accuracy"}, r"unknown metric 'accuracy'; use one of top1, cross_entropy, mse"),
+        ({"metric": "accuracy"}, r"unknown metric 'accuracy'; use one of top1, top5, cross_entropy,"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_construction(changes, message):
@@ -124,7 +143,10 @@ def test_what_cannot_be_used_is_refused_at_construction(changes, message):
         ({"apply": lambda params, x: x if x.sum() > 0 else -x}, r"TracerBoolConversionError: Attempted boolean"),
         ({"apply": lambda params, x: (x, x)}, r"metric 'top1' reads one array of outputs, got a tuple"),
         ({"labels": Y + 1}, r"labels of the search split run from 1 to 3, and the outputs have 3 classes"),
-        ({"labels": None}, r"metric 'top1' compares outputs with labels, and labels is None"),
+        ({"labels": None}, r"'top1' compares outputs with labels, and labels is None; give labels, or use agreement"),
+        ({"metric": "top3"}, r"metric 'top3' is 1 for every example of outputs with 3 classes"),
+        ({"metric": COUNTS}, r"metric 'counts' gives \{hit: float32\[\]\} for a batch of 32; .* one score per"),
+        ({"metric": "perplexity", "labels": Y + 7}, r"labels of the search split run from 7 to 9, .* have 3 classes"),
         ({"metric": lambda outputs: outputs}, r"cannot read the outputs of task 'toy' \(float32\[32,3\]\): TypeError"),
         ({"metric": lambda o, y: (o[:, 0] == y).mean()}, r"gives float32\[\] for a batch of 32; .* one score per"),
         ({"metric": lambda o, y: np.asarray(o)[:, 0]}, r"TracerArrayConversionError.*written with jax.numpy"),

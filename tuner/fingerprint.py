@@ -47,7 +47,8 @@ def hash_callable(function: Any) -> str:
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     if code is None:  # a class, a built-in, or an object with __call__
-        return hash_text(str(getattr(function, "__module__", "")), name, _source(type(function)))
+        settings = [_hash_value(getattr(function, field)) for field in getattr(function, "__dataclass_fields__", ())]
+        return hash_text(str(getattr(function, "__module__", "")), name, _source(type(function)), *settings)
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     kept = [function.__defaults__, function.__kwdefaults__, cells]
     return hash_text(name, _source(function) or _bytecode(code), *map(_hash_value, kept))

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tuner.drop import Drop
 from tuner.errors import GoalMissed, InputError
 from tuner.leave_one_out import layer_losses
-from tuner.measurement import Confirmation, Failure, Measurement
+from tuner.measurement import ROUNDING, Confirmation, Failure, Measurement
 from tuner.policy import Policy
 
 BASELINE = "baseline"
@@ -30,9 +30,6 @@ _VALUES: Mapping[str, Callable[[Measurement], float]] = MappingProxyType(
     }
 )
 OBJECTIVES = tuple(_VALUES)
-
-# 0.98 - 0.97 is a little more than 0.01 in floating point, and meant to be it.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +170,7 @@ def choose(
     if minimize not in (LATENCY, MEMORY):
         raise InputError(f"minimize is {minimize!r}; use {LATENCY} or {MEMORY}")
     drop = Drop.parse(max_drop)
-    allowed = drop.allowed(baseline_quality) + _ROUNDING
+    allowed = drop.allowed(baseline_quality) + ROUNDING
     order = (minimize, *(name for name in OBJECTIVES if name != minimize))
     ranked = [point for point in _ordered(points, order) if not point.is_reference]
     rejected: list[Point] = []

@@ -12,6 +12,9 @@ from types import MappingProxyType
 RESIDENT = "resident"
 ALTERNATE = "alternate"
 
+# 0.98 - 0.97 is a little more than 0.01 in floating point, and meant to be it.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Latency:
@@ -46,6 +49,23 @@ class Quality:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FurtherMetric:
+    """A metric besides the one that quality is in, on the same split, and how far it may drop."""
+
+    value: float
+    drop: float  # how much worse than the baseline, in the metric's own unit
+    drop_low: float  # 95 % interval of the drop
+    drop_high: float
+    method: str
+    allowed: float  # the largest drop inside its constraint; NaN where it is only shown
+
+    @property
+    def holds(self) -> bool:
+        """False when it drops by more than its constraint allows."""
+        return math.isnan(self.allowed) or self.drop <= self.allowed + ROUNDING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
     """Bytes of the executable, and of the packed weights that are part of its arguments."""
 
@@ -75,6 +95,8 @@ class Measurement:
     costs: Costs = field(default_factory=Costs)
     # Per layer that is not `original`: "as requested", "different: <what ran>" or "unknown".
     effective: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # The task's other metrics, by name.
+    metrics: Mapping[str, FurtherMetric] = field(default_factory=lambda: MappingProxyType({}))
 
 
 # Certain losers: told to Optuna as PRUNED.
@@ -110,3 +132,9 @@ class Confirmation:
 
     latency: Latency
     quality: Quality  # on the holdout split
+    metrics: Mapping[str, FurtherMetric] = field(default_factory=lambda: MappingProxyType({}))  # there, too
+
+
+def broken_constraints(measured: Measurement | Confirmation) -> dict[str, FurtherMetric]:
+    """The further metrics that drop by more than their constraints allow."""
+    return {name: metric for name, metric in measured.metrics.items() if not metric.holds}

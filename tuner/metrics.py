@@ -1,80 +1,109 @@
-"""Metrics: how well outputs fit labels, one score per example so that two programs can be compared pairwise."""
+"""Metrics: how well outputs fit, one score per example so that two programs can be compared example by example."""
 
-from collections.abc import Callable
+import functools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import InputError
 from tuner.fingerprint import hash_callable, hash_text
+from tuner.scores import PsnrOf, TopK, agreement, cosine, cross_entropy, mse, perplexity_of, top1
 
 Score = Callable[[Any, Any], Any]
+Aggregate = Callable[[Any], Any]
+
+LABELS, BASELINE = "labels", "baseline"
+_TOP = re.compile(r"top([1-9][0-9]*)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """One score per example; the mean over examples is the quality.
+    """One score per example; the mean over examples is the quality, or what `aggregate` makes of all of them.
 
     Args:
         name: what reports call it.
-        score: `score(outputs, labels)`, traceable by `jax.jit`, gives an array of shape (examples,).
+        score: `score(outputs, labels)`, traceable by `jax.jit`, gives an array of shape (examples,); with an
+            `aggregate` any pytree of arrays whose first axis counts the examples (counts, sums, whatever it needs).
         binary: True when every score is 0 or 1, which allows an exact test.
         larger_is_better: False for losses and errors.
+        aggregate: for metrics that are no mean over examples (F1, BLEU): `aggregate(statistics)` gives one number from
+            what `score` gave, of all examples together. Its interval comes from a bootstrap over examples, which is
+            fast when JAX can trace it.
+        against: "labels", or "baseline": then `score(outputs, reference)` gets the outputs of the program as written in
+            place of labels.
+
+    Raises:
+        InputError: a field cannot be used; names it.
     """
 
     name: str
     score: Score
     binary: bool = False
     larger_is_better: bool = True
+    aggregate: Aggregate | None = None
+    against: str = LABELS
+
+    def __post_init__(self) -> None:
+        given: Any = self  # whoever calls may give anything
+        if not isinstance(given.name, str) or not given.name.strip():
+            raise InputError(f"name={self.name!r} of a metric is empty or no text; give it a short name, such as 'f1'")
+        for field in ("score", "aggregate"):
+            value = getattr(given, field)
+            if not callable(value) and not (field == "aggregate" and value is None):
+                raise InputError(f"{field}={value!r} of metric {self.name!r} is not callable; give a function")
+        if self.against not in (LABELS, BASELINE):
+            raise InputError(
+                f"against={self.against!r} of metric {self.name!r} is neither of {LABELS}, {BASELINE}; give {BASELINE} to "
+                "compare with the outputs of the program as written"
+            )
 
     @property
     def fingerprint(self) -> str:
         """Hex digest that changes with the name, the direction, or the code of the score."""
-        code = "built in" if METRICS.get(self.name) is self else hash_callable(self.score)
-        return hash_text(self.name, str(self.binary), str(self.larger_is_better), code)
+        if shipped(self.name) == self:
+            return hash_text(self.name, str(self.binary), str(self.larger_is_better), "built in")
+        more = [] if self.aggregate is None else [hash_callable(self.aggregate)]
+        more += [] if self.against == LABELS else [self.against]
+        code = hash_callable(self.score)
+        return hash_text(self.name, str(self.binary), str(self.larger_is_better), code, *more)
 
 
-def top1(outputs: Any, labels: Any) -> Any:
-    """1 where the largest of (examples, classes) is the label, else 0."""
-    import jax.numpy as jnp
+def psnr(peak: float = 1.0) -> Metric:
+    """Peak signal-to-noise ratio in decibels, of the squared errors of all examples together.
 
-    _require_class_labels("top1", outputs, labels, rank=2)
-    return (jnp.argmax(outputs, axis=-1) == _whole(labels)).astype(jnp.float32)
-
-
-def cross_entropy(outputs: Any, labels: Any) -> Any:
-    """Negative log-likelihood in nats of the labels under logits (or log-probabilities), averaged per example.
-
-    Outputs are (examples, ..., classes) and labels (examples, ...); everything between is averaged.
+    Args:
+        peak: the largest value a signal can have: 1 for images in [0, 1], 255 for bytes.
     """
-    import jax
-    import jax.numpy as jnp
-
-    _require_class_labels("cross_entropy", outputs, labels)
-    log_probabilities = jax.nn.log_softmax(jnp.asarray(outputs).astype(jnp.float32), axis=-1)
-    picked = jnp.take_along_axis(log_probabilities, _whole(labels)[..., None], axis=-1)[..., 0]
-    return -_mean_per_example(picked)
+    given: Any = peak  # whoever calls may give anything
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise InputError(f"peak={peak!r} of psnr is no positive number; give 1 for images in [0, 1], 255 for bytes")
+    return Metric(name="psnr", score=mse, aggregate=PsnrOf(float(peak)))
 
 
-def mse(outputs: Any, labels: Any) -> Any:
-    """Mean squared error per example."""
-    import jax.numpy as jnp
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "top1": Metric(name="top1", score=top1, binary=True),
+        "top5": Metric(name="top5", score=TopK(5), binary=True),
+        "cross_entropy": Metric(name="cross_entropy", score=cross_entropy, larger_is_better=False),
+        "perplexity": Metric(name="perplexity", score=cross_entropy, larger_is_better=False, aggregate=perplexity_of),
+        "mse": Metric(name="mse", score=mse, larger_is_better=False),
+        "psnr": psnr(),
+        "cosine": Metric(name="cosine", score=cosine, against=BASELINE),
+        "agreement": Metric(name="agreement", score=agreement, against=BASELINE),
+    }
+)
+ACCEPTED = f"{', '.join(METRICS)} (or top with any other k)"
 
-    _require_array("mse", outputs)
-    _require_labels("mse", labels)
-    if jnp.shape(outputs) != jnp.shape(labels):
-        raise InputError(
-            f"metric 'mse' compares outputs with labels of the same shape, got {jnp.shape(outputs)} and "
-            f"{jnp.shape(labels)}; reshape one of them"
-        )
-    difference = jnp.asarray(outputs).astype(jnp.float32) - jnp.asarray(labels).astype(jnp.float32)
-    return _mean_per_example(difference**2)
 
-
-METRICS: dict[str, Metric] = {
-    "top1": Metric(name="top1", score=top1, binary=True),
-    "cross_entropy": Metric(name="cross_entropy", score=cross_entropy, larger_is_better=False),
-    "mse": Metric(name="mse", score=mse, larger_is_better=False),
-}
+@functools.cache
+def shipped(name: str) -> Metric | None:
+    """The metric that ships under this name, None when there is none."""
+    found = _TOP.fullmatch(name)
+    if name in METRICS or found is None:
+        return METRICS.get(name)
+    return Metric(name=name, score=TopK(int(found[1])), binary=True)
 
 
 def find_metric(metric: str | Metric | Score) -> Metric:
@@ -82,58 +111,15 @@ def find_metric(metric: str | Metric | Score) -> Metric:
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, str):
-        if metric not in METRICS:
+        found = shipped(metric)
+        if found is None:
             raise InputError(
-                f"unknown metric {metric!r}; use one of {', '.join(METRICS)}, "
-                "or a callable(outputs, labels) -> per-example scores"
+                f"unknown metric {metric!r}; use one of {ACCEPTED}, or a callable(outputs, labels) -> per-example scores"
             )
-        return METRICS[metric]
+        return found
     if callable(metric):
         return Metric(name=getattr(metric, "__name__", type(metric).__name__), score=metric)
     raise InputError(
-        f"metric={metric!r} is a {type(metric).__name__}; give one of {', '.join(METRICS)}, "
+        f"metric={metric!r} is a {type(metric).__name__}; give one of {ACCEPTED}, "
         "or a callable(outputs, labels) -> per-example scores"
     )
-
-
-def _whole(labels: Any) -> Any:
-    """Labels as int32, so that strict dtype promotion has nothing to object to."""
-    import jax.numpy as jnp
-
-    return jnp.asarray(labels).astype(jnp.int32)
-
-
-def _mean_per_example(scores: Any) -> Any:
-    return scores.reshape(scores.shape[0], -1).mean(axis=1)
-
-
-def _require_array(metric: str, outputs: Any) -> None:
-    if not hasattr(outputs, "shape") or not hasattr(outputs, "dtype"):
-        raise InputError(
-            f"metric {metric!r} reads one array of outputs, got a {type(outputs).__name__}; "
-            "let apply return the array alone, or give a callable metric"
-        )
-
-
-def _require_labels(metric: str, labels: Any) -> None:
-    if labels is None:
-        raise InputError(f"metric {metric!r} compares outputs with labels, and labels is None; give labels")
-
-
-def _require_class_labels(metric: str, outputs: Any, labels: Any, rank: int | None = None) -> None:
-    import jax.numpy as jnp
-
-    _require_array(metric, outputs)
-    _require_labels(metric, labels)
-    shape, label_shape = jnp.shape(outputs), jnp.shape(labels)
-    if len(shape) < 2 or (rank is not None and len(shape) != rank):
-        expected = "(examples, classes)" if rank == 2 else "(examples, ..., classes)"
-        raise InputError(
-            f"metric {metric!r} reads outputs of shape {expected}, got {shape}; "
-            "let apply return one score per class, or give a callable metric"
-        )
-    if label_shape != shape[:-1] or not jnp.issubdtype(jnp.asarray(labels).dtype, jnp.integer):
-        raise InputError(
-            f"metric {metric!r} reads whole-number labels of shape {shape[:-1]} for outputs of shape {shape}, got "
-            f"{jnp.asarray(labels).dtype}{label_shape}; give class numbers (argmax of one-hot labels)"
-        )

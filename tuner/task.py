@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.constraints import Constraint
 from tuner.data import (
     PyTree,
     Split,
@@ -19,7 +20,8 @@ from tuner.data import (
 )
 from tuner.errors import InputError, error_line
 from tuner.fingerprint import hash_text, hash_tree
-from tuner.metrics import Metric, Score, find_metric
+from tuner.metrics import BASELINE, Metric, Score, find_metric
+from tuner.scores import reads_class_numbers
 
 # The slice of the search split that calibrates, unless calibration examples are given.
 CALIBRATION_EXAMPLES = 256
@@ -41,6 +43,7 @@ class Task:
     params: PyTree
     batch_size: int
     metric: Metric
+    constraints: tuple[Constraint, ...]
     search: Split
     holdout: Split
     calibration: Split
@@ -69,7 +72,9 @@ class Task:
                 batches, read once: of (inputs, labels) pairs when `labels` is None, of inputs alone otherwise.
             labels: one entry per example, or None when the metric or the iterable needs none.
             batch_size: examples per call while scoring and timing.
-            metric: "top1", "cross_entropy", "mse", a `Metric`, or a callable(outputs, labels) -> per-example scores.
+            metric: "top1", "top5" (or any k), "cross_entropy", "perplexity", "mse", "psnr"; without labels "agreement" or
+                "cosine", which compare with the program as written; a `Metric`; or a callable(outputs, labels) ->
+                per-example scores.
             holdout: share of the examples kept from the search, explicit (inputs, labels), or an iterable of such
                 batches.
             calibration: inputs that set activation scales; by default a slice of the search split.
@@ -87,6 +92,7 @@ class Task:
             "params": params,
             "batch_size": batch_size,
             "metric": found,
+            "constraints": (),
             "search": search,
             "holdout": held,
             "calibration": _calibration(calibration, search, held, batch_size),
@@ -167,9 +173,13 @@ class Task:
         return {
             "parameters": hash_tree(self.params),
             "data": hash_text(*(split.fingerprint() for split in splits)),
-            "metric": self.metric.fingerprint,
+            "metric": self._metric_fingerprint(),
             "batch_size": hash_text(str(self.batch_size)),
         }
+
+    def _metric_fingerprint(self) -> str:
+        more = [constraint.fingerprint for constraint in self.constraints]
+        return hash_text(self.metric.fingerprint, *more) if more else self.metric.fingerprint
 
     def with_batch_size(self, batch_size: int) -> "Task":
         """The same task, scored and timed in batches of another size."""
@@ -200,28 +210,32 @@ def check_task(task: Task) -> None:
                 f"apply of task {task.name!r} fails on a batch of its {what} split ({task.batch_size} x "
                 f"{layout(Split(inputs))}): {error_line(error)}; make apply(params, *inputs) run on these arrays"
             ) from error
-        _check_metric(task, outputs, labels)
+        for metric in (task.metric, *(constraint.metric for constraint in task.constraints)):
+            _check_metric(task, metric, outputs, labels)
 
 
-def _check_metric(task: Task, outputs: Any, labels: Any) -> None:
+def _check_metric(task: Task, metric: Metric, outputs: Any, labels: Any) -> None:
     import jax
 
-    name = task.metric.name
+    reference = "reference outputs" if metric.against == BASELINE else "labels"
     try:
-        scores = jax.eval_shape(task.metric.score, outputs, labels)
+        scores = jax.eval_shape(metric.score, outputs, outputs if metric.against == BASELINE else labels)
     except InputError:
         raise
     except Exception as error:
         raise InputError(
-            f"metric {name!r} cannot read the outputs of task {task.name!r} ({describe(outputs)}): "
-            f"{error_line(error)}; it must be written with jax.numpy and accept (outputs, labels)"
+            f"metric {metric.name!r} cannot read the outputs of task {task.name!r} ({describe(outputs)}): "
+            f"{error_line(error)}; it must be written with jax.numpy and accept (outputs, {reference})"
         ) from error
-    if getattr(scores, "shape", None) != (task.batch_size,):
+    leaves = [scores] if metric.aggregate is None else jax.tree_util.tree_leaves(scores)
+    shapes = [getattr(leaf, "shape", None) for leaf in leaves]
+    per_example = [shape is not None and shape[:1] == (task.batch_size,) for shape in shapes]
+    if not all(per_example) or not leaves or (metric.aggregate is None and shapes != [(task.batch_size,)]):
         raise InputError(
-            f"metric {name!r} gives {describe(scores)} for a batch of {task.batch_size}; "
+            f"metric {metric.name!r} gives {describe(scores)} for a batch of {task.batch_size}; "
             "it must give one score per example (do not average over the batch)"
         )
-    if name in ("top1", "cross_entropy"):
+    if reads_class_numbers(metric.score):
         _check_class_numbers(task, outputs.shape[-1])
 
 

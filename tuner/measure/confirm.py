@@ -6,8 +6,8 @@ from tuner.errors import TunerError
 from tuner.measure.executable import Executable, Place
 from tuner.measure.failures import failure_of
 from tuner.measure.latency import FULL_EFFORT, Effort, compare
-from tuner.measure.quality import GivenUp, NonFinite, Scorer
-from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure, Quality
+from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure
 
 Call = Callable[[], object]
 
@@ -42,7 +42,7 @@ def confirm(
         seed: of the bootstraps.
         before_timing: called when all are compiled and scored.
     """
-    outcomes: list[tuple[Call, Quality] | Failure] = [_score(build, holdout, inputs, device) for build in builds]
+    outcomes: list[tuple[Call, Scored] | Failure] = [_score(build, holdout, inputs, device) for build in builds]
     calls = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
     before_timing()
     baseline_call = baseline.timed_call(inputs, device)
@@ -52,14 +52,16 @@ def confirm(
         else ()
     )
     return [
-        outcome if isinstance(outcome, Failure) else Confirmation(latency=next(latencies), quality=outcome[1])
+        outcome
+        if isinstance(outcome, Failure)
+        else Confirmation(latency=next(latencies), quality=outcome[1].quality, metrics=outcome[1].metrics)
         for outcome in outcomes
     ]
 
 
 def _score(
     build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: Place
-) -> tuple[Call, Quality] | Failure:
+) -> tuple[Call, Scored] | Failure:
     """A candidate ready to be timed and its quality on the holdout split."""
     cause = COMPILE_ERROR
     try:
@@ -67,13 +69,13 @@ def _score(
         cause = ERROR
         call = executable.timed_call(inputs, device)
         call()
-        quality = holdout.measure(executable)
+        scored = holdout.measure(executable)
     except TunerError:  # a mistake of the caller, not of the candidate
         raise
     except Exception as error:  # noqa: BLE001  whatever it throws is this candidate's failure
         return failure_of(error, cause)
-    if isinstance(quality, NonFinite):
-        return Failure(cause=NON_FINITE, message=quality.message, costs=executable.costs)
-    if isinstance(quality, GivenUp):  # nobody asked for that here
-        return Failure(cause=LOSER, message=f"given up after {quality.examples} examples", costs=executable.costs)
-    return call, quality
+    if isinstance(scored, NonFinite):
+        return Failure(cause=NON_FINITE, message=scored.message, costs=executable.costs)
+    if isinstance(scored, GivenUp):  # nobody asked for that here
+        return Failure(cause=LOSER, message=f"given up after {scored.examples} examples", costs=executable.costs)
+    return call, scored

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision, parse_format
+from tuner.data import Split
 from tuner.drop import Drop
 from tuner.errors import InputError, TunerError
 from tuner.measure import confirm as confirming
@@ -23,11 +24,10 @@ from tuner.measure.device import device_lock
 from tuner.measure.effective import effective_inputs, effective_precisions
 from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy, place_of
 from tuner.measure.failures import failure_of
-from tuner.measure.intervals import Scores, certain_drop
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, best_in_turns, compare, quick, time_alone
 from tuner.measure.memory import measure_memory
-from tuner.measure.quality import GivenUp, NonFinite, Scorer
+from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
 from tuner.measurement import (
     COMPILE_ERROR,
     DEADLINE,
@@ -39,7 +39,6 @@ from tuner.measurement import (
     Costs,
     Failure,
     Measurement,
-    Quality,
 )
 from tuner.policy import Policy
 from tuner.program import Program
@@ -107,7 +106,9 @@ class Evaluator:
         self._holdout: Scorer | None = None
         with device_lock():
             self._measure_baseline(reference_ms)
-        self._limit = _LOSER_DROPS * max_drop.allowed(self.baseline.quality.value)
+        allowed = {name: metric.allowed for name, metric in self.baseline.metrics.items() if metric.allowed >= 0}
+        allowed[task.metric.name] = max_drop.allowed(self.baseline.quality.value)
+        self._limits = {name: _LOSER_DROPS * drop for name, drop in allowed.items()}
 
     def measure(self, policy: Policy) -> Measurement | Failure:
         """The measurement of a policy, or why it has none.
@@ -131,10 +132,7 @@ class Evaluator:
         with device_lock():
             if self._holdout is None:
                 self._on_phase(Phase(name="scoring the baseline on the holdout split"))
-                task = self._task
-                self._holdout = Scorer(
-                    task.holdout, task.batch_size, task.metric, self._baseline, self._device, self._seed
-                )
+                self._holdout = self._scorer_of(self._task.holdout)
             return confirming.confirm(
                 self._baseline,
                 [partial(self._compile_to_confirm, number, policy) for number, policy in enumerate(policies)],
@@ -181,18 +179,24 @@ class Evaluator:
         self._inputs = commit(inputs, self._device)
         self._baseline = compile_baseline(task.apply, self._params, self._inputs, self._device)
         started = time.perf_counter()
-        self._scorer = Scorer(task.search, task.batch_size, task.metric, self._baseline, self._device, self._seed)
+        self._scorer = self._scorer_of(task.search)
         scored = time.perf_counter()
         self._baseline_call = self._baseline.timed_call(self._inputs, self._device)
         self._baseline_call()
         times = time_alone(self._baseline_call, effort=self._effort)
         self._baseline_s = float(times.min())
+        own = self._scorer.baseline_scored()
         self.baseline = Measurement(
             latency=baseline_latency(times, reference_ms, task.batch_size),
-            quality=self._scorer.baseline_quality(),
+            quality=own.quality,
+            metrics=own.metrics,
             memory=measure_memory(self._baseline),
             costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
         )
+
+    def _scorer_of(self, split: Split) -> Scorer:
+        task, baseline = self._task, self._baseline
+        return Scorer(split, task.batch_size, task.metric, baseline, self._device, self._seed, task.constraints)
 
     def _begin(self, name: str, extra_s: float = 0.0, index: int | None = None) -> None:
         self._on_phase(Phase(name=name, seconds=self._deadline_s + extra_s, index=index))
@@ -240,10 +244,10 @@ class Evaluator:
             return replace(failure, costs=costs)
         self._begin("scoring", self._scoring_s)
         started = time.perf_counter()
-        quality = self._scorer.measure(executable, self._certainly_loses)
+        scored = self._scorer.measure(executable, self._limits)
         costs = replace(costs, quality_s=time.perf_counter() - started)
-        if not isinstance(quality, Quality):
-            return self._quality_failure(quality, costs)
+        if not isinstance(scored, Scored):
+            return self._quality_failure(scored, costs)
         effective = self._effective(executable, policy)
         memory = measure_memory(executable)
         self._begin("timing", self._timing_s)
@@ -258,7 +262,8 @@ class Evaluator:
         )
         return Measurement(
             latency=latency,
-            quality=quality,
+            quality=scored.quality,
+            metrics=scored.metrics,
             memory=memory,
             costs=replace(costs, latency_s=costs.latency_s + time.perf_counter() - started),
             effective=MappingProxyType(effective),
@@ -298,16 +303,12 @@ class Evaluator:
         ratio = min([seconds, *again]) / baseline_s
         return ratio if ratio > self._slow else None
 
-    def _certainly_loses(self, baseline: Scores, candidate: Scores) -> bool:
-        larger = self._task.metric.larger_is_better
-        return certain_drop(baseline, candidate, larger_is_better=larger) > self._limit
-
     def _quality_failure(self, outcome: NonFinite | GivenUp, costs: Costs) -> Failure:
         if isinstance(outcome, NonFinite):
             return Failure(cause=NON_FINITE, message=outcome.message, costs=costs)
         message = (
-            f"{self._task.metric.name} drops by {outcome.drop:.4g} on {outcome.examples} examples, certainly by more "
-            f"than {outcome.certain:.4g}; twice the allowed drop is {self._limit:.4g}"
+            f"{outcome.metric} drops by {outcome.drop:.4g} on {outcome.examples} examples, certainly by more "
+            f"than {outcome.certain:.4g}; twice the allowed drop is {outcome.limit:.4g}"
         )
         return Failure(cause=LOSER, message=message, costs=costs)
 

@@ -14,7 +14,7 @@ share by (lost + won) / n, the simpler way, would call the drop certainly zero w
 0 to 0.2) the 95 % interval covered the true drop in 93.9 % to 100 % of the cases.
 
 **Any other scores.** Percentile bootstrap over examples of the mean paired difference. It assumes independent examples
-and, like every bootstrap, is too narrow for a handful of them.
+and, like every bootstrap, is too narrow for a handful of them. Metrics that are no mean over examples: bootstrap.py.
 """
 
 import math
@@ -48,7 +48,7 @@ def drop_interval(
     baseline: Scores, candidate: Scores, *, larger_is_better: bool = True, confidence: float = 0.95, seed: int = 0
 ) -> DropInterval:
     """The drop from baseline to candidate, scored on the same examples in the same order."""
-    if _is_binary(baseline) and _is_binary(candidate):
+    if is_binary(baseline) and is_binary(candidate):
         worse, better = (baseline > candidate, candidate > baseline)
         if not larger_is_better:
             worse, better = better, worse
@@ -66,7 +66,7 @@ def certain_drop(baseline: Scores, candidate: Scores, *, larger_is_better: bool 
     The level is 99.9 % a look for scores of 0 or 1; for others it is the mean less four standard errors, since the far
     tail of a bootstrap is made of too few resamples.
     """
-    if _is_binary(baseline) and _is_binary(candidate):
+    if is_binary(baseline) and is_binary(candidate):
         return drop_interval(baseline, candidate, larger_is_better=larger_is_better, confidence=0.999).low
     differences = _worsening(baseline, candidate, larger_is_better)
     if len(differences) < 2:
@@ -109,7 +109,8 @@ def bootstrap_interval(differences: Scores, confidence: float = 0.95, seed: int 
     return float(low), float(high)
 
 
-def _is_binary(scores: Scores) -> bool:
+def is_binary(scores: Scores) -> bool:
+    """True when every score is 0 or 1."""
     return bool(((scores == 0) | (scores == 1)).all())
 
 

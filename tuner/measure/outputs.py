@@ -1,6 +1,7 @@
 """Outputs: what a batch's outputs are compared by, whatever their structure and dtypes."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 PyTree = Any
+# From the inputs of one batch to its outputs.
+Run = Callable[[tuple[PyTree, ...]], PyTree]
+
+_KEPT_BYTES = 256 * 2**20
 
 
 class RelativeError:
@@ -63,3 +68,29 @@ def floating(outputs: PyTree, mask: NDArray[np.bool_]) -> list[NDArray[Any]]:
         padded = array.ndim > 0 and len(array) == len(mask) and not mask.all()
         kept.append(array[mask] if padded else array)
     return kept
+
+
+class BaselineOutputs:
+    """What the baseline gives for every batch: kept in this process's memory while that is bounded, else run again.
+
+    Args:
+        run: the baseline.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._left = _KEPT_BYTES
+        self._kept: list[PyTree] = []
+        self._full = False
+
+    def keep(self, outputs: PyTree) -> None:
+        """Takes the outputs of the next batch, unless they or those before did not fit."""
+        size = sum(int(leaf.nbytes) for leaf in jax.tree_util.tree_leaves(outputs))
+        self._full = self._full or size > self._left
+        if not self._full:
+            self._left -= size
+            self._kept.append(jax.device_get(outputs))
+
+    def of(self, number: int, inputs: tuple[PyTree, ...]) -> PyTree:
+        """The outputs of the batch of that number, whose inputs these are."""
+        return self._kept[number] if number < len(self._kept) else self._run(inputs)

@@ -1,26 +1,24 @@
 """Quality: a split scored example by example, paired with the baseline's scores on the same examples."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.constraints import Constraint
 from tuner.data import Split
-from tuner.errors import InputError
 from tuner.measure.executable import Place, commit
-from tuner.measure.intervals import BOOTSTRAP, MCNEMAR, Scores, certain_drop, drop_interval
-from tuner.measure.outputs import RelativeError, count_non_finite, floating, widen
-from tuner.measurement import Quality
-from tuner.metrics import Metric
+from tuner.measure.judge import Judge, join
+from tuner.measure.outputs import BaselineOutputs, RelativeError, Run, count_non_finite, floating, widen
+from tuner.measurement import FurtherMetric, Quality
+from tuner.metrics import BASELINE, Metric
 
 PyTree = Any
-# From the inputs of one batch to its outputs.
-Run = Callable[[tuple[PyTree, ...]], PyTree]
-# Told the scores of baseline and candidate so far; True ends the scoring.
-GiveUp = Callable[[Scores, Scores], bool]
 
 # A split up to this size stays on the device; a larger one is sent batch by batch, every time.
 _RESIDENT_BYTES = 256 * 2**20
@@ -39,18 +37,29 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """What all metrics say of a candidate."""
+
+    quality: Quality
+    metrics: Mapping[str, FurtherMetric] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NonFinite:
     """Scores or outputs that are NaN or infinite where the baseline's are not."""
 
     message: str
+    batch: int = 0  # the last one that was looked at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenUp:
     """Scoring that was ended early because the candidate certainly loses."""
 
+    metric: str
     drop: float
     certain: float
+    limit: float
     examples: int
 
 
@@ -60,28 +69,44 @@ class Scorer:
     Args:
         split: the examples.
         batch_size: examples per call.
-        metric: gives one score per example; it is handed outputs in float32 where they are narrower.
-        baseline: scored first, and kept as scores and as outputs of the first batches.
+        metric: what quality is in; it is handed outputs in float32 where they are narrower.
+        baseline: scored first, and kept as scores and as outputs of the first batches; run again for metrics that
+            compare with outputs that were not kept.
         device: where inputs and labels go.
         seed: of the bootstrap.
+        constraints: further metrics.
     """
 
     def __init__(
-        self, split: Split, batch_size: int, metric: Metric, baseline: Run, device: Place, seed: int = 0
+        self,
+        split: Split,
+        batch_size: int,
+        metric: Metric,
+        baseline: Run,
+        device: Place,
+        seed: int = 0,
+        constraints: Sequence[Constraint] = (),
     ) -> None:
         self._split = split
         self._batch_size = batch_size
-        self._metric = metric
         self._device = device
-        self._seed = seed
-        self._score = jax.jit(lambda outputs, labels: (metric.score(widen(outputs), labels), count_non_finite(outputs)))
+        metrics = (metric, *(constraint.metric for constraint in constraints))
+        self._constraints = tuple(constraints)
+        self._judges = tuple(Judge(metric, seed) for metric in metrics)
+        self._score = jax.jit(
+            lambda outputs, labels, reference: (
+                _all_scores(metrics, outputs, labels, reference),
+                count_non_finite(outputs),
+            )
+        )
+        self._references = BaselineOutputs(baseline) if any(m.against == BASELINE for m in metrics) else None
         self._resident: list[Batch] | None = None
         if _split_bytes(split) <= _RESIDENT_BYTES:
             self._resident = list(self._send())
         self._kept: list[list[NDArray[Any]]] = []
         # Per batch, how many baseline outputs are not finite (log-probabilities of minus infinity, say).
         self._non_finite: list[int] = []
-        self.baseline_scores = self._score_baseline(baseline)
+        self._score_baseline(baseline)
 
     @property
     def first_batch(self) -> Batch:
@@ -92,18 +117,25 @@ class Scorer:
         """Every batch, on the device."""
         return iter(self._resident) if self._resident is not None else self._send()
 
-    def baseline_quality(self) -> Quality:
+    def baseline_scored(self) -> Scored:
         """The baseline's own quality: no drop, by definition."""
-        binary = bool(np.isin(self.baseline_scores, (0, 1)).all())
-        return Quality(
-            value=float(self.baseline_scores.mean()),
+        first, *others = self._judges
+        quality = Quality(
+            value=first.baseline_value,
             drop=0.0,
             drop_low=0.0,
             drop_high=0.0,
-            examples=len(self.baseline_scores),
-            method=MCNEMAR if binary else BOOTSTRAP,
+            examples=first.examples,
+            method=first.method,
             fidelity=0.0,
         )
+        metrics = {
+            judge.metric.name: FurtherMetric(
+                value=judge.baseline_value, drop=0.0, drop_low=0.0, drop_high=0.0, method=judge.method, allowed=allowed
+            )
+            for judge, allowed in zip(others, self._allowed(), strict=True)
+        }
+        return Scored(quality=quality, metrics=MappingProxyType(metrics))
 
     def non_finite(self, outputs: PyTree) -> NonFinite | None:
         """What is not finite in a candidate's outputs of the first batch although it is in the baseline's, or None."""
@@ -119,87 +151,103 @@ class Scorer:
             message=f"{bad} of {total} outputs of one batch are NaN or infinite where the baseline's are finite"
         )
 
-    def measure(self, run: Run, give_up: GiveUp | None = None) -> Quality | NonFinite | GivenUp:
+    def measure(self, run: Run, limits: Mapping[str, float] = MappingProxyType({})) -> Scored | NonFinite | GivenUp:
         """The quality of a candidate, or why there is none.
 
         Args:
             run: from the inputs of one batch to its outputs.
-            give_up: looked at after 256 examples, whenever they have doubled, and at the end.
+            limits: metric -> drop; one that is certainly exceeded ends the scoring. Looked at after 256 examples,
+                whenever they have doubled, and at the end.
         """
-        scores: list[Scores] = []
+        scores: list[list[PyTree]] = [[] for _ in self._judges]
         error, look_at, seen = RelativeError(), _FIRST_LOOK, 0
         for number, (batch_scores, non_finite) in enumerate(self._scored(run, error)):
             if non_finite > self._non_finite[number]:
                 return NonFinite(
                     message=f"{non_finite} outputs of batch {number} are NaN or infinite, "
-                    f"{self._non_finite[number]} of the baseline's"
+                    f"{self._non_finite[number]} of the baseline's",
+                    batch=number,
                 )
-            scores.append(batch_scores)
-            seen += len(batch_scores)
+            for kept, new in zip(scores, batch_scores, strict=True):
+                kept.append(new)
+            seen = min(seen + self._batch_size, len(self._split))
             if seen >= look_at or seen == len(self._split):
                 look_at = 2 * seen
-                failed = self._look(np.concatenate(scores), give_up)
+                failed = self._look([join(kept) for kept in scores], seen, number, limits)
                 if failed is not None:
                     return failed
-        return self._quality(np.concatenate(scores), error.value)
+        return self._all([join(kept) for kept in scores], error.value)
 
-    def _look(self, candidate: Scores, give_up: GiveUp | None) -> NonFinite | GivenUp | None:
-        baseline = self.baseline_scores[: len(candidate)]
-        bad = int((~np.isfinite(candidate)).sum())
-        if bad:
-            return NonFinite(
-                message=f"metric {self._metric.name!r} is NaN or infinite on {bad} of {len(candidate)} examples, "
-                "and finite on all of them for the baseline"
-            )
-        if give_up is None or not give_up(baseline, candidate):
-            return None
-        larger = self._metric.larger_is_better
-        return GivenUp(
-            drop=drop_interval(baseline, candidate, larger_is_better=larger).drop,
-            certain=certain_drop(baseline, candidate, larger_is_better=larger),
-            examples=len(candidate),
-        )
+    def _look(
+        self, candidate: Sequence[PyTree], examples: int, batch: int, limits: Mapping[str, float]
+    ) -> NonFinite | GivenUp | None:
+        for judge, scores in zip(self._judges, candidate, strict=True):
+            message = judge.not_finite(scores)
+            if message is not None:
+                return NonFinite(message=message, batch=batch)
+        for judge, scores in zip(self._judges, candidate, strict=True):
+            limit = limits.get(judge.metric.name)
+            if limit is not None and (certain := judge.certain_drop(scores)) > limit:
+                drop = judge.drop(scores)
+                return GivenUp(metric=judge.metric.name, drop=drop, certain=certain, limit=limit, examples=examples)
+        return None
 
-    def _quality(self, candidate: Scores, fidelity: float) -> Quality:
-        drop = drop_interval(
-            self.baseline_scores, candidate, larger_is_better=self._metric.larger_is_better, seed=self._seed
-        )
-        return Quality(
-            value=float(candidate.mean()),
+    def _all(self, candidate: Sequence[PyTree], fidelity: float) -> Scored:
+        """The quality and every further metric."""
+        (first, *others), (scores, *further) = self._judges, candidate
+        drop = first.interval(scores)
+        quality = Quality(
+            value=first.value(scores),
             drop=drop.drop,
             drop_low=drop.low,
             drop_high=drop.high,
-            examples=len(candidate),
+            examples=first.examples,
             method=drop.method,
             fidelity=fidelity,
         )
+        metrics = {}
+        for judge, its_scores, allowed in zip(others, further, self._allowed(), strict=True):
+            drop = judge.interval(its_scores)
+            metrics[judge.metric.name] = FurtherMetric(
+                value=judge.value(its_scores),
+                drop=drop.drop,
+                drop_low=drop.low,
+                drop_high=drop.high,
+                method=drop.method,
+                allowed=allowed,
+            )
+        return Scored(quality=quality, metrics=MappingProxyType(metrics))
 
-    def _score_baseline(self, run: Run) -> Scores:
-        scores: list[Scores] = []
+    def _allowed(self) -> list[float]:
+        """The drop that each constraint allows, NaN where it allows any."""
+        limits = [constraint.max_drop for constraint in self._constraints]
+        values = [judge.baseline_value for judge in self._judges[1:]]
+        return [math.nan if drop is None else drop.allowed(value) for drop, value in zip(limits, values, strict=True)]
+
+    def _score_baseline(self, run: Run) -> None:
+        scores: list[list[PyTree]] = [[] for _ in self._judges]
         kept_bytes = 0
         for batch in self.batches():
             outputs = run(batch.inputs)
             if not self._kept or kept_bytes < _KEPT_BYTES:
                 self._kept.append(floating(outputs, batch.mask))
                 kept_bytes += sum(leaf.nbytes for leaf in self._kept[-1])
-            batch_scores, non_finite = self._score(outputs, batch.labels)
-            scores.append(self._per_example(batch_scores, batch.mask))
+            if self._references is not None:
+                self._references.keep(outputs)
+            batch_scores, non_finite = self._score(outputs, batch.labels, outputs)
+            for kept, new in zip(scores, self._per_example(batch_scores, batch.mask), strict=True):
+                kept.append(new)
             self._non_finite.append(int(non_finite))
-        together = np.concatenate(scores)
-        bad = np.flatnonzero(~np.isfinite(together))
-        if len(bad):
-            raise InputError(
-                f"metric {self._metric.name!r} is {together[bad[0]]} on {len(bad)} of {len(together)} examples for the "
-                "untouched program; nothing can be compared with that. Remove those examples or mend the metric"
-            )
-        return together
+        for judge, kept in zip(self._judges, scores, strict=True):
+            judge.keep_baseline(kept)
 
-    def _scored(self, run: Run, error: "RelativeError") -> Iterator[tuple[Scores, int]]:
+    def _scored(self, run: Run, error: "RelativeError") -> Iterator[tuple[list[PyTree], int]]:
         """Scores and number of non-finite outputs batch by batch, one batch behind what runs on the device."""
         pending: tuple[Any, Any, NDArray[np.bool_]] | None = None
         for number, batch in enumerate(self.batches()):
             outputs = run(batch.inputs)
-            scores, non_finite = self._score(outputs, batch.labels)
+            reference = None if self._references is None else self._references.of(number, batch.inputs)
+            scores, non_finite = self._score(outputs, batch.labels, reference)
             if number < len(self._kept):
                 error.add(floating(outputs, batch.mask), self._kept[number])
             if pending is not None:
@@ -208,14 +256,8 @@ class Scorer:
         if pending is not None:
             yield self._per_example(pending[0], pending[2]), int(pending[1])
 
-    def _per_example(self, scores: Any, mask: NDArray[np.bool_]) -> Scores:
-        values = np.asarray(scores, dtype=np.float64)
-        if values.shape != mask.shape:
-            raise InputError(
-                f"metric {self._metric.name!r} gives scores of shape {values.shape} for a batch of {len(mask)}; "
-                "it must give one score per example (do not average over the batch)"
-            )
-        return values[mask]
+    def _per_example(self, scores: Sequence[Any], mask: NDArray[np.bool_]) -> list[PyTree]:
+        return [judge.per_example(given, mask) for judge, given in zip(self._judges, scores, strict=True)]
 
     def _send(self) -> Iterator[Batch]:
         for inputs, labels, mask in self._split.batches(self._batch_size):
@@ -226,3 +268,9 @@ class Scorer:
 def _split_bytes(split: Split) -> int:
     leaves = jax.tree_util.tree_leaves((split.inputs, split.labels))
     return sum(int(leaf.nbytes) for leaf in leaves)
+
+
+def _all_scores(metrics: Sequence[Metric], outputs: PyTree, labels: PyTree, reference: PyTree) -> list[Any]:
+    """What each metric says of one batch; `reference` are the baseline's outputs where a metric reads them."""
+    outputs, reference = widen(outputs), widen(reference)
+    return [metric.score(outputs, reference if metric.against == BASELINE else labels) for metric in metrics]
