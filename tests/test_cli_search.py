@@ -214,6 +214,12 @@ def test_another_batch_size_is_another_study(capsys):
     assert "study 'tiny' was begun with the batch size 16 and cannot go on with 8; go back to 16" in sentence
 
 
+def test_listing_scans_otherwise_is_another_study(capsys):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q", "--split-scans")
+    sentence = complains(capsys, "search", "tiny.py", "--trials", "4")
+    assert "study 'tiny' was begun with --split-scans (split_scans of the task); give it to resume, or" in sentence
+
+
 def test_another_metric_is_another_study(capsys):
     run(capsys, "search", "tiny.py", "--trials", "2", "-q")
     Path("tiny.py").write_text(TASK.replace("batch_size=16", "batch_size=16, metric='cross_entropy'"))

@@ -89,6 +89,16 @@ def test_a_task_does_not_change_but_copies_do():
         task.with_batch_size(0)
 
 
+def test_scans_are_listed_whole_unless_asked_for():
+    assert not make().split_scans
+    assert make(split_scans=True).split_scans
+    assert make().with_split_scans().split_scans
+    with pytest.raises(
+        InputError, match="split_scans='yes' is neither True nor False; give True to let each iteration"
+    ):
+        make(split_scans="yes")
+
+
 def test_one_changed_value_changes_one_fingerprint():
     def changed(**options):
         before, after = make().fingerprints(), make(**options).fingerprints()

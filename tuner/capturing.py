@@ -12,4 +12,4 @@ def capture_task(task: "Task") -> "Program":
     from tuner.program import capture
 
     inputs, _, _ = next(task.search.batches(task.batch_size))
-    return capture(task.apply, task.params, inputs)
+    return capture(task.apply, task.params, inputs, split_scans=task.split_scans)

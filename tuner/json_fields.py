@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 from tuner.errors import PolicyError
 
 REMEDY = "export it again with `tuner export`"
-_TYPE_NAMES = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number"}
+_TYPE_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
 
 Flat = TypeVar("Flat")
 
@@ -32,7 +39,7 @@ def require(value: Any, kind: type[Any], where: str, thing: str) -> Any:
         PolicyError: it has another type.
     """
     kinds = (int, float) if kind is float else (kind,)
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
         raise PolicyError(f"{where}: {thing} is {shown(value)} where {_TYPE_NAMES[kind]} belongs; {REMEDY}")
     return value
 

@@ -32,6 +32,8 @@ class ProgramSignature:
     # The inputs the program was captured with, as JSON: nested lists ("tuple"/"list") and dicts of
     # {"shape": [...], "dtype": "..."}; `prepare` traces with them when it is given no data.
     inputs: str
+    # The layers of a scan over stacked weights are listed once per iteration.
+    split_scans: bool = False
 
 
 @dataclass(frozen=True, slots=True)

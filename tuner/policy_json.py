@@ -4,6 +4,7 @@
      "layers": [{"name": ..., "kind": ..., "shape": [...], "precision": "i8/i8/i32", "kernel": "plain"}, ...],
      "scales": {layer name: [number, ...]},
      "inputs": the inputs the program was captured with, null where JSON cannot say them,
+     "split_scans": true where the layers of a scan are listed by iteration, else left out,
      "provenance": {where it was measured, and what}}
 
 `kind`, `shape` and `inputs` are the program's signature: all there or none. `tuner/policy.schema.json` is the same as
@@ -23,7 +24,7 @@ from tuner.provenance import check_provenance
 # History: 1, the first.
 FORMAT = 1
 
-_FIELDS = ("format", "layers", "scales", "inputs", "provenance")
+_FIELDS = ("format", "layers", "scales", "inputs", "split_scans", "provenance")
 _LAYER_FIELDS = ("name", "kind", "shape", "precision", "kernel")
 
 
@@ -41,6 +42,8 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
         document["scales"] = {name: list(numbers) for name, numbers in policy.scales}
     if policy.program is not None:
         document["inputs"] = json.loads(policy.program.inputs) if policy.program.inputs else None
+        if policy.program.split_scans:
+            document["split_scans"] = True
     if policy.provenance is not None:
         document["provenance"] = without_nan(policy.provenance)
     return document
@@ -136,4 +139,5 @@ def _read_signature(document: dict[str, Any], layers: list[Any], where: str) -> 
         table.append((layer["name"], get_field(layer, "kind", str, where, thing), tuple(shape)))
     inputs = document["inputs"]  # null where the program takes something that JSON cannot say
     text = "" if inputs is None else json.dumps(inputs, separators=(",", ":"))
-    return ProgramSignature(layers=tuple(table), inputs=text)
+    split_scans = get_field(document, "split_scans", bool, where, "the policy") if "split_scans" in document else False
+    return ProgramSignature(layers=tuple(table), inputs=text, split_scans=split_scans)

@@ -48,6 +48,7 @@ class Task:
     holdout: Split
     calibration: Split
     reference: str | None
+    split_scans: bool
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Task:
         metric: str | Metric | Score = "top1",
         holdout: Any = 0.5,
         calibration: Any = None,
+        split_scans: bool = False,
     ) -> None:
         """Checks and splits.
 
@@ -78,6 +80,7 @@ class Task:
             holdout: share of the examples kept from the search, explicit (inputs, labels), or an iterable of such
                 batches.
             calibration: inputs that set activation scales; by default a slice of the search split.
+            split_scans: let the iterations of a scan over stacked weights take different precisions.
 
         Raises:
             InputError: something cannot be used as given; the message names it, shows it and says what to do.
@@ -97,6 +100,7 @@ class Task:
             "holdout": held,
             "calibration": _calibration(calibration, search, held, batch_size),
             "reference": None,
+            "split_scans": _check_split_scans(split_scans),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -186,6 +190,10 @@ class Task:
         _check_arguments(self.name, self.apply, batch_size)
         return self._with(batch_size=batch_size)
 
+    def with_split_scans(self, split_scans: bool = True) -> "Task":
+        """The same task, each iteration of a scan over stacked weights listed as layers of its own, or not."""
+        return self._with(split_scans=_check_split_scans(split_scans))
+
     def with_reference(self, reference: str) -> "Task":
         """The same task, knowing where another process can load it from (`module:factory`)."""
         return self._with(reference=reference)
@@ -256,6 +264,15 @@ def _check_arguments(name: Any, apply: Any, batch_size: Any) -> None:
         raise InputError(f"apply={apply!r} is not callable; give a function apply(params, *inputs) -> outputs")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise InputError(f"batch_size={batch_size!r} is not a whole number of at least 1; 256 is a good start")
+
+
+def _check_split_scans(split_scans: Any) -> bool:
+    if not isinstance(split_scans, bool):
+        raise InputError(
+            f"split_scans={split_scans!r} is neither True nor False; give True to let each iteration of a scan over "
+            "stacked weights take a precision of its own"
+        )
+    return split_scans
 
 
 def _check_params(params: PyTree) -> None:

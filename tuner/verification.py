@@ -72,6 +72,8 @@ def verify_policy(
     from tuner.task import check_task
 
     drop = Drop.parse(max_drop) if max_drop is not None else _exported_drop(policy)
+    if policy.program is not None:
+        task = task.with_split_scans(policy.program.split_scans)
     check_task(task)
     program = capture_task(task)
     check_fits(policy, program.signature, where)

@@ -4,16 +4,17 @@ import sys
 
 import click
 
-from tuner.cli.options import json_option, space_option, talk_options, task_argument
+from tuner.cli.options import json_option, space_option, split_scans_option, talk_options, task_argument
 from tuner.cli.talk import note, quoted, suggest
 
 
 @click.command("layers")
 @task_argument
 @space_option
+@split_scans_option
 @json_option
 @talk_options
-def command(task: str, space: str | None, as_json: bool) -> None:
+def command(task: str, space: str | None, split_scans: bool, as_json: bool) -> None:
     """List the layers of a task and the precisions each may take.
 
     TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out.
@@ -25,7 +26,7 @@ def command(task: str, space: str | None, as_json: bool) -> None:
     from tuner.task_reference import load_study
 
     study = load_study(task)
-    program = capture_task(study.task)
+    program = capture_task(study.task.with_split_scans() if split_scans else study.task)
     resolution = resolve_space(space if space is not None else study.space, program).resolution
     if as_json:
         write_json(layers_json(program.layers, resolution.choices), sys.stdout)
@@ -33,4 +34,5 @@ def command(task: str, space: str | None, as_json: bool) -> None:
     write_layers(program.layers, resolution.choices, sys.stdout, resolution.refused)
     for text in (*program.notes, *unavailable_notes(resolution.refused)):
         note(f"Note: {text}")
-    suggest(f"tuner search {quoted(task)}" + (f" --space {quoted(space)}" if space else ""))
+    options = (f" --space {quoted(space)}" if space else "") + (" --split-scans" if split_scans else "")
+    suggest(f"tuner search {quoted(task)}{options}")

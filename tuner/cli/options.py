@@ -52,6 +52,15 @@ def space_option(command: Command) -> Command:
     )(command)
 
 
+def split_scans_option(command: Command) -> Command:
+    """`--split-scans`."""
+    return click.option(
+        "--split-scans",
+        is_flag=True,
+        help="Let each iteration of a scan over stacked weights take a precision of its own.",
+    )(command)
+
+
 def json_option(command: Command) -> Command:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, versioned and stable.")(command)

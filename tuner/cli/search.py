@@ -5,7 +5,14 @@ from functools import partial
 
 import click
 
-from tuner.cli.options import max_drop_option, space_option, storage_option, talk_options, task_argument
+from tuner.cli.options import (
+    max_drop_option,
+    space_option,
+    split_scans_option,
+    storage_option,
+    talk_options,
+    task_argument,
+)
 from tuner.cli.talk import is_quiet, is_verbose, note, quoted, sentence, suggest, with_storage
 from tuner.errors import GoalMissed
 from tuner.study import Study
@@ -43,6 +50,7 @@ from tuner.study import Study
 @click.option(
     "--memory-limit", metavar="SIZE", help="What a candidate may take beyond the baseline: 8GB.  [default: nearly all]"
 )
+@split_scans_option
 @talk_options
 def command(
     task: str,
@@ -60,6 +68,7 @@ def command(
     isolation: str,
     deadline: str,
     memory_limit: str | None,
+    split_scans: bool,
 ) -> None:
     """Search for the best precision of every layer, by measurement.
 
@@ -94,6 +103,7 @@ def command(
     checked(study="unnamed" if study is None else study)  # before the task is loaded, which may take minutes
     loaded = load_study(task)
     tuned = loaded.task if examples is None else loaded.task.with_batch_size(examples)
+    tuned = tuned.with_split_scans() if split_scans else tuned
     settings = checked(
         study=tuned.name if study is None else study,
         recommended_trials=loaded.trials,

@@ -124,7 +124,7 @@ def _load(how: Message, packed: bytes | None) -> Task:
             raise CannotSend(f"the task does not load in another process ({error_line(error)})") from error
         return task
     try:
-        task = load_task(how["reference"]).with_batch_size(how["batch_size"])
+        task = load_task(how["reference"]).with_batch_size(how["batch_size"]).with_split_scans(how["split_scans"])
     except TunerError as error:
         raise CannotSend(str(error)) from error
     found = task.fingerprints()

@@ -41,7 +41,7 @@ from tuner.measurement import (
     Measurement,
 )
 from tuner.policy import Policy
-from tuner.program import Program
+from tuner.program import Program, segment_leaders
 from tuner.program.layer import INPUT
 from tuner.task import Task
 
@@ -318,7 +318,8 @@ class Evaluator:
         assigned = {name: precision for name, precision in policy.precisions.items() if not precision.is_original}
         kinds = {layer.name: layer.kind for layer in self._program.layers}
         inputs = {name: precision for name, precision in assigned.items() if kinds[name] == INPUT}
-        others = {name: (kinds[name], precision) for name, precision in assigned.items() if kinds[name] != INPUT}
+        leaders = segment_leaders(self._program, policy)
+        others = {leaders[name]: (kinds[name], precision) for name, precision in assigned.items() if name not in inputs}
         leaves = jax.tree_util.tree_leaves(executable.input_specs)
         given = {
             self._program.layers[position].name: leaf.dtype
@@ -328,7 +329,7 @@ class Evaluator:
         found = effective_inputs(inputs, given)
         if others:
             found |= effective_precisions(executable.module, others)
-        return {name: found[name] for name in assigned}
+        return {name: found[leaders[name]] for name in assigned}
 
     def _late(self, what: str, seconds: float) -> str:
         return f"{what} took {seconds:.1f} s, the deadline is {self._deadline_s:g} s"

@@ -21,7 +21,12 @@ def describe_task(task: Task) -> dict[str, Any]:
     """What the child loads the task by: its reference and what must be equal, when it has one."""
     if task.reference is None:
         return {"reference": None}
-    return {"reference": task.reference, "batch_size": task.batch_size, "fingerprints": task.fingerprints()}
+    return {
+        "reference": task.reference,
+        "batch_size": task.batch_size,
+        "split_scans": task.split_scans,
+        "fingerprints": task.fingerprints(),
+    }
 
 
 def pack_task(task: Task) -> bytes:

@@ -11,3 +11,4 @@ from tuner.program.policies import uniform_policy as uniform_policy
 from tuner.program.prepare import Prepared as Prepared
 from tuner.program.prepare import prepare as prepare
 from tuner.program.program import Program as Program
+from tuner.program.scan_segments import segment_leaders as segment_leaders

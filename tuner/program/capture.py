@@ -14,15 +14,18 @@ from tuner.program.flatten import Flattener
 from tuner.program.input_specs import specs_to_text
 from tuner.program.layers import distinct_names, input_layers, weight_layers
 from tuner.program.program import Program
+from tuner.program.scan_segments import find_split_scans
 
 
-def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> Program:
+def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...], *, split_scans: bool = False) -> Program:
     """The Program that `apply(params, *inputs)` runs for these shapes and dtypes.
 
     Args:
         apply: the function to tune.
         params: its parameters, a pytree of arrays or `jax.ShapeDtypeStruct`.
         inputs: its further positional arguments, pytrees of arrays or `jax.ShapeDtypeStruct`.
+        split_scans: list the layers of a scan over stacked weights once per iteration, so that each may take a precision
+            of its own; the scan is then cut into as few segments as that needs.
 
     Raises:
         CaptureError: JAX cannot trace the function on these arguments.
@@ -39,15 +42,17 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> 
 
     input_avals = tuple(variable.aval for variable in jaxpr.invars[leaf_count:])
     inputs_found, positions = input_layers(abstract_inputs, input_avals)
-    weighted, sites = weight_layers(flattener.sites, parameter_paths, [leaf.aval for leaf in leaves])
-    layers = distinct_names(inputs_found, weighted)
+    split = find_split_scans(flattener.steps) if split_scans else {}
+    placed = weight_layers(flattener.sites, parameter_paths, [leaf.aval for leaf in leaves], split)
+    layers = distinct_names(inputs_found, [one.layer for one in placed])
     signature = ProgramSignature(
         layers=tuple((layer.name, layer.kind, layer.shape if layer.params else ()) for layer in layers),
         inputs=specs_to_text(abstract_inputs),
+        split_scans=split_scans,
     )
     return Program(
         layers=layers,
-        sites=(*(() for _ in inputs_found), *sites),
+        sites=(*(() for _ in inputs_found), *(one.sites for one in placed)),
         steps=tuple(flattener.steps),
         outputs=tuple(outputs),
         input_slots=tuple(input_slots),
@@ -61,6 +66,8 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> 
         output_tree=jax.tree_util.tree_structure(output_shape),
         notes=tuple(dict.fromkeys(flattener.notes)),
         signature=signature,
+        iterations=(*(None for _ in inputs_found), *(one.iteration for one in placed)),
+        split_loops=frozenset(scan.loop for scan in split.values()),
     )
 
 

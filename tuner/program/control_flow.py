@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from tuner import _jax_compat as compat
@@ -43,6 +44,10 @@ class Outside(Protocol):
 
     def needs(self, piece: Slice) -> bool:
         """True when the rewritten body still reads this slice itself, not only a packed weight made of it."""
+        ...
+
+    def rows_in(self, body: Body) -> dict[int, Any]:
+        """What a segment of a scan reads of stacked parameters, by argument position."""
         ...
 
     def packed_in(self, body: Body) -> dict[str, Any]:
@@ -150,31 +155,54 @@ class _Scan:
         return step.operands[consts : consts + carries]
 
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
-        params, (body,) = step.eqn.params, step.bodies
-        consts, carries = compat.scan_counts(step.eqn)
-        first = [outside.read(operand) for operand in self.operands_read(step)]
-        stacks = {
-            position: outside.read(operand)
-            for position, operand in enumerate(step.operands)
-            if position >= consts + carries and (position not in body.slices or outside.needs(body.slices[position]))
-        }
+        """The scan, or one after the other the segments that it is cut into."""
+        carry = [outside.read(operand) for operand in self.operands_read(step)]
+        reverse = bool(step.eqn.params["reverse"])
+        parts = []
+        for body in reversed(step.bodies) if reverse else step.bodies:
+            carry, collected = self._segment(step, body, carry, outside, run_body)
+            parts.append(collected)
+        if len(parts) == 1:
+            return [*carry, *parts[0]]
+        in_order = zip(*(reversed(parts) if reverse else parts), strict=True)
+        return [*carry, *(jnp.concatenate(pieces) for pieces in in_order)]
+
+    def _segment(
+        self, step: Step, body: Body, first: list[Any], outside: Outside, run_body: BodyRunner
+    ) -> tuple[list[Any], list[Any]]:
+        params, rows = step.eqn.params, body.rows
+        stacks = self._stacks(step, body, outside)
 
         def iteration(carry: list[Any], piece: Any) -> tuple[list[Any], list[Any]]:
             pieces, packed = piece
             own = [*carry, *(value for position, value in pieces.items() if position not in body.slices)]
             slices = {position: value for position, value in pieces.items() if position in body.slices}
             outputs = run_body(body, own, slices, packed)
-            return outputs[:carries], outputs[carries:]
+            return outputs[: len(carry)], outputs[len(carry) :]
 
         last, collected = jax.lax.scan(
             iteration,
             first,
             (stacks, outside.packed_in(body)),
-            length=params["length"],
+            length=params["length"] if rows is None else rows.stop - rows.start,
             reverse=params["reverse"],
             unroll=params["unroll"],
         )
-        return [*last, *collected]
+        return last, collected
+
+    def _stacks(self, step: Step, body: Body, outside: Outside) -> dict[int, Any]:
+        """What a body goes through iteration by iteration, by argument position."""
+        consts, carries = compat.scan_counts(step.eqn)
+        scanned = dict(enumerate(step.operands[consts + carries :], start=consts + carries))
+        if body.rows is None:
+            return {
+                position: outside.read(operand)
+                for position, operand in scanned.items()
+                if position not in body.slices or outside.needs(body.slices[position])
+            }
+        start, stop = body.rows.start, body.rows.stop
+        own = {p: outside.read(operand)[start:stop] for p, operand in scanned.items() if p not in body.slices}
+        return dict(sorted((own | outside.rows_in(body)).items()))
 
 
 @register("while")

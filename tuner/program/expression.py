@@ -192,6 +192,25 @@ def slices_in(expression: Expression) -> list[Slice]:
     return list(found.values())
 
 
+def sources_besides(expression: Expression, loops: frozenset[int]) -> frozenset[int]:
+    """The parameter leaves that a value depends on otherwise than through slices of these loops."""
+    if not loops:
+        return sources(expression)
+    found: set[int] = set()
+    seen: set[int] = set()
+    pending = [expression]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Leaf):
+            found.add(current.index)
+        elif isinstance(current, Slice) and current.loop not in loops:
+            pending.append(current.stack)
+        elif isinstance(current, Result) and id(current.computation) not in seen:
+            seen.add(id(current.computation))
+            pending.extend(current.computation.operands)
+    return frozenset(found)
+
+
 def parts_outside(expression: Expression, bodies: frozenset[int]) -> list[Expression]:
     """The largest parts of a value that are known before any of these bodies is entered."""
     found: list[Expression] = []

@@ -16,9 +16,20 @@ from tuner.program.steps import Reference, Step
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
-def fingerprint(steps: Sequence[Step], input_avals: Sequence[Any], outputs: Sequence[Reference]) -> str:
-    """Hex SHA-256 of a program's equations, constants, shapes and dtypes; parameter values do not count."""
+def fingerprint(
+    steps: Sequence[Step], input_avals: Sequence[Any], outputs: Sequence[Reference], listing: str = ""
+) -> str:
+    """Hex SHA-256 of a program's equations, constants, shapes and dtypes; parameter values do not count.
+
+    Args:
+        steps: what it runs.
+        input_avals: what it takes.
+        outputs: where its results are found.
+        listing: how its layers are listed, where that is not the usual way.
+    """
     writer = _Writer()
+    if listing:
+        writer.write(listing)
     for aval in input_avals:
         writer.write(str(aval))
     for step in steps:

@@ -1,7 +1,8 @@
 """Sites -> layers: operations that hold the same weight are one layer, and each layer gets its name."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from tuner import _jax_compat as compat
 from tuner.program import naming
 from tuner.program.expression import sources
 from tuner.program.layer import INPUT, MATMUL, Layer
+from tuner.program.scan_segments import SplitScan
 from tuner.program.sites import site_flops, site_shape
 from tuner.program.steps import Site
 
@@ -40,10 +42,22 @@ def input_layers(inputs: Any, avals: Sequence[Any]) -> tuple[list[Layer], tuple[
     return layers, tuple(positions)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A layer, its operations, and which iteration of a scan it is, None for all."""
+
+    layer: Layer
+    sites: tuple[Site, ...]
+    iteration: int | None = None
+
+
 def weight_layers(
-    found: Sequence[Site], paths: Sequence[naming.Path], leaf_avals: Sequence[Any]
-) -> tuple[list[Layer], list[tuple[Site, ...]]]:
-    """Sites that hold the same weight make one layer; each gets its name."""
+    found: Sequence[Site],
+    paths: Sequence[naming.Path],
+    leaf_avals: Sequence[Any],
+    split: Mapping[int, SplitScan],
+) -> list[Placed]:
+    """Sites that hold the same weight make one layer, or one per iteration of a split scan; each gets its name."""
     groups: dict[tuple[Any, ...], list[Site]] = {}
     for site in found:
         groups.setdefault(site.key, []).append(site)
@@ -54,11 +68,42 @@ def weight_layers(
     names = dict(zip(weighted, naming.weight_names([origins[i] for i in weighted], paths), strict=True))
     scopes = [compat.scope_text(grouped[i][0].scope) for i in bare]
     names.update(zip(bare, naming.operation_names(scopes, [grouped[i][0].kind for i in bare]), strict=True))
-    layers = []
+    whole = []
     for i, sites in enumerate(grouped):
         size = sum(int(leaf_avals[leaf].size) for leaf in origins[i])
-        layers.append(_layer(names[i], sites, size))
-    return layers, [tuple(sites) for sites in grouped]
+        whole.append(Placed(layer=_layer(names[i], sites, size), sites=tuple(sites)))
+    return list(_by_iteration(whole, split)) if split else whole
+
+
+def _by_iteration(layers: Sequence[Placed], split: Mapping[int, SplitScan]) -> Iterator[Placed]:
+    """The layers of a split scan once per iteration: all of the first iteration, then all of the next."""
+    for scan, together in groupby(layers, lambda placed: _scan_of(placed.sites, split)):
+        if scan is None:
+            yield from together
+            continue
+        members = list(together)
+        for iteration in range(scan.length):
+            yield from (_in_iteration(placed, iteration, scan.length) for placed in members)
+
+
+def _scan_of(sites: Sequence[Site], split: Mapping[int, SplitScan]) -> SplitScan | None:
+    """The scan that a layer is listed by; None where some operation of it is elsewhere, or in a scan of another length."""
+    scans = [split.get(id(site)) for site in sites]
+    first = scans[0]
+    same = all(scan is not None and first is not None and scan.length == first.length for scan in scans)
+    return first if same else None
+
+
+def _in_iteration(placed: Placed, iteration: int, length: int) -> Placed:
+    layer = placed.layer
+    share = replace(
+        layer,
+        name=f"{layer.name}/{iteration}",
+        params=layer.params // length,
+        flops=layer.flops // length,
+        executions=layer.executions // length,
+    )
+    return Placed(layer=share, sites=placed.sites, iteration=iteration)
 
 
 def _layer(name: str, sites: Sequence[Site], params: int) -> Layer:

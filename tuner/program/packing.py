@@ -53,7 +53,8 @@ def _sharing_key(site: Site, assignment: Assignment) -> tuple[Any, ...]:
     base, axes = untransposed(site.weight)
     scaled = assignment.precision.weights.kind == "int"
     along = frozenset(axes[axis] for axis in kernels.shared_axes(site)) if scaled else None
-    return weight_key(base, exact=True), along
+    iterations = None if site.rows is None else (site.rows.start, site.rows.stop)
+    return weight_key(base, exact=True), along, iterations
 
 
 def _packing(name: str, readers: Sequence[Site], assignment: Assignment) -> Packing:

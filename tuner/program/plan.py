@@ -6,11 +6,21 @@ from typing import Any
 
 from tuner.policy import Assignment, Policy
 from tuner.program import control_flow
-from tuner.program.expression import Expression, parts_outside, slices_in, sources, split_axes
+from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources_besides, split_axes
 from tuner.program.packing import Packing, packings
 from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
-from tuner.program.steps import Body, Reference, Step, last_uses
+from tuner.program.scan_segments import cut
+from tuner.program.steps import Body, Reference, Rows, Step, last_uses, segments_in
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StackRows:
+    """The iterations of a stacked parameter that one segment of a scan reads, and what they are called when packed."""
+
+    name: str
+    stack: Expression
+    rows: Rows
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,6 +28,8 @@ class Plan:
     """What a policy means for a program.
 
     Attributes:
+        steps: what is run: the program's steps, split scans cut into segments.
+        leaders: layer -> the layer whose name its operations carry; another one's in a segment of several iterations.
         assignments: identity of a site -> its assignment, for sites that do not stay as written.
         packings: the packed weights.
         slots: identity of a site with a packed weight -> name of that weight.
@@ -26,11 +38,14 @@ class Plan:
         input_assignments: one per input leaf.
         needed: the parameter leaves that are read besides the packed weights.
         read_slices: identities of the slices that are read besides the packed weights.
+        rows: (identity of a segment of a scan, argument position) -> what it reads there besides the packed weights.
         regions: what is held in 16 bits between layers.
         freed: for each step the slots that nothing reads after it.
     """
 
     program: Program
+    steps: tuple[Step, ...]
+    leaders: Mapping[str, str]
     assignments: Mapping[int, Assignment]
     packings: tuple[Packing, ...]
     slots: Mapping[int, str]
@@ -39,6 +54,7 @@ class Plan:
     input_assignments: tuple[Assignment, ...]
     needed: frozenset[int]
     read_slices: frozenset[int]
+    rows: Mapping[tuple[int, int], "StackRows"]
     regions: Regions
     freed: tuple[tuple[int, ...], ...]
 
@@ -73,35 +89,55 @@ class Plan:
 
 def plan(program: Program, policy: Policy) -> Plan:
     """The plan for a policy; the policy must be for this program."""
+    segmented = cut(program, policy)
     assignments: dict[int, Assignment] = {}
     packed: list[Packing] = []
-    for layer, sites in zip(program.layers, program.sites, strict=True):
-        assignment = policy[layer.name]
+    for name, sites, assignment in segmented.layers:
         if assignment.precision.is_original:
             continue
         assignments.update((id(site), assignment) for site in sites)
-        packed.extend(packings(layer.name, sites, assignment))
+        packed.extend(packings(name, sites, assignment))
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
     draft = Plan(
         program=program,
+        steps=segmented.steps,
+        leaders=segmented.leaders,
         assignments=assignments,
         packings=tuple(packed),
         slots={site: packing.name for packing in packed for site in packing.turns},
         turns={site: turn for packing in packed for site, turn in packing.turns.items()},
-        names=program.layer_of_site(),
+        names={id(site): name for name, sites, _ in segmented.layers for site in sites},
         input_assignments=tuple(chosen),
         needed=frozenset(),
         read_slices=frozenset(),
-        regions=find_regions(program.steps, assignments),
-        freed=tuple(last_uses(program.steps, program.outputs)),
+        rows={},
+        regions=find_regions(segmented.steps, assignments),
+        freed=tuple(last_uses(segmented.steps, program.outputs)),
     )
-    reads = list(reads_of(draft, program.steps, program.outputs))
+    reads = list(reads_of(draft, draft.steps, program.outputs))
     pieces = [piece for expression in reads for piece in slices_in(expression)]
-    return replace(
-        draft,
-        needed=frozenset(leaf for expression in reads for leaf in sources(expression)),
-        read_slices=frozenset(map(id, pieces)),
-    )
+    needed = frozenset(leaf for expression in reads for leaf in sources_besides(expression, segmented.loops))
+    rows = _stack_rows(draft) if segmented.loops else {}
+    return replace(draft, needed=needed, read_slices=frozenset(map(id, pieces)), rows=rows)
+
+
+def _stack_rows(plan: Plan) -> dict[tuple[int, int], StackRows]:
+    """For each segment of a cut scan what it still reads of stacked parameters: its own iterations alone are kept."""
+    found = {}
+    for body in segments_in(plan.steps):
+        reads = reads_of(plan, body.steps, body.outputs)
+        read = {id(piece) for expression in reads for piece in slices_in(expression)}
+        for position, piece in body.slices.items():
+            if body.rows is not None and id(piece) in read:
+                name = _stack_name(plan.program, piece.stack, body.number, position)
+                found[id(body), position] = StackRows(
+                    f"{name}[{body.rows.start}:{body.rows.stop}]", piece.stack, body.rows
+                )
+    return found
+
+
+def _stack_name(program: Program, stack: Expression, loop: int, position: int) -> str:
+    return program.leaf_paths[stack.index] if isinstance(stack, Leaf) else f"stack {position} of scan {loop}"
 
 
 def reads_of(plan: Plan, steps: tuple[Step, ...], outputs: tuple[Reference, ...]) -> Iterator[Expression]:

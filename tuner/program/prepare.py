@@ -85,7 +85,10 @@ class Prepared:
         specs = tuple(_spec(leaf, i, first) for i, leaf in enumerate(leaves))
         key = tuple((spec.shape, str(spec.dtype), bool(getattr(spec, "weak_type", False))) for spec in specs)
         if key not in self._plans:
-            program = capture(self._apply, self._abstract_params, jax.tree_util.tree_unflatten(tree, specs))
+            given = jax.tree_util.tree_unflatten(tree, specs)
+            program = capture(
+                self._apply, self._abstract_params, given, split_scans=first.program.signature.split_scans
+            )
             _check_same_layers(program, first.program)
             self._plans[key] = plan(program, self.policy)
         return self._plans[key]
@@ -119,7 +122,8 @@ def prepare(
     if program is None:
         if inputs is None:
             inputs = text_to_specs(policy.program.inputs if policy.program else "")
-        program = capture(apply, params, inputs)
+        split_scans = policy.program is not None and policy.program.split_scans
+        program = capture(apply, params, inputs, split_scans=split_scans)
     check_fits(policy, program.signature)
     check_runs(policy, program)
     found = plan(program, policy)
@@ -141,6 +145,8 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
         for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))
         if i in plan.needed
     }
+    for part in plan.rows.values():
+        kept[part.name] = jax.numpy.asarray(evaluate(part.stack, leaves, memo))[part.rows.start : part.rows.stop]
     return {PARAMETERS: kept, LAYERS: layers}
 
 
@@ -154,7 +160,7 @@ def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: di
         if not loops:
             return kernels.pack(site, assignment, evaluate(weight, leaves, memo))
         mine = [piece for piece in pieces if piece.loop == loops[0]]
-        stacks = [evaluate(piece.stack, leaves, memo) for piece in mine]
+        stacks = [_segment(site, loops[0], evaluate(piece.stack, leaves, memo)) for piece in mine]
 
         def one(*values: Any) -> dict[str, Any]:
             return pack_within(loops[1:], {**memo, **{id(p): [v] for p, v in zip(mine, values, strict=True)}})
@@ -163,6 +169,13 @@ def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: di
         return packed
 
     return pack_within(sorted({piece.loop for piece in pieces}), memo)
+
+
+def _segment(site: Site, loop: int, stack: Any) -> Any:
+    """Of a stack the iterations that the site runs in."""
+    if site.rows is None or site.rows.loop != loop:
+        return stack
+    return jax.numpy.asarray(stack)[site.rows.start : site.rows.stop]
 
 
 def _for_each_piece(pieces: list[Slice], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,7 +203,8 @@ def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:
         raise PolicyError(
             f"the packed parameters lack {missing[0]!r}, which these input shapes need; prepare the model with them"
         )
-    return run(plan, leaves, params[LAYERS], inputs)
+    rows = {part.name: params[PARAMETERS][part.name] for part in plan.rows.values()}
+    return run(plan, leaves, params[LAYERS], rows, inputs)
 
 
 def _check_packed(params: Any) -> None:

@@ -22,6 +22,8 @@ class Program:
         steps: the equations that depend on the inputs, call boundaries removed.
         outputs: where the results are found.
         leaf_paths: one path per parameter leaf, as in the layer names.
+        iterations: for each layer the iteration of a scan that it is, None for a layer of all iterations.
+        split_loops: numbers of the bodies whose layers are listed by iteration.
         notes: what was kept but could not be looked into, and callbacks, which disturb timing.
     """
 
@@ -41,6 +43,8 @@ class Program:
     output_tree: Any
     notes: tuple[str, ...]
     signature: ProgramSignature
+    iterations: tuple[int | None, ...]
+    split_loops: frozenset[int] = frozenset()
 
     def __repr__(self) -> str:
         names = [layer.name for layer in self.layers]
@@ -50,7 +54,8 @@ class Program:
     @cached_property
     def fingerprint(self) -> str:
         """Hex SHA-256 of the equations; equal for the same function, shapes and dtypes."""
-        return fingerprint(self.steps, self.input_avals, self.outputs)
+        listing = "by iteration" if self.signature.split_scans else ""
+        return fingerprint(self.steps, self.input_avals, self.outputs, listing)
 
     def layer(self, name: str) -> Layer:
         """The layer of that name.
@@ -62,7 +67,3 @@ class Program:
             if layer.name == name:
                 return layer
         raise KeyError(name)
-
-    def layer_of_site(self) -> dict[int, str]:
-        """Identity of a site -> name of its layer."""
-        return {id(site): layer.name for layer, sites in zip(self.layers, self.sites, strict=True) for site in sites}

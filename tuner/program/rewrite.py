@@ -21,19 +21,22 @@ from tuner.program.regions import run_narrow
 from tuner.program.steps import Body, Reference, Step
 
 
-def run(plan: Plan, leaves: Sequence[Any], packed: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any]:
+def run(
+    plan: Plan, leaves: Sequence[Any], packed: Mapping[str, Any], rows: Mapping[str, Any], inputs: Sequence[Any]
+) -> list[Any]:
     """The flat outputs of the rewritten program.
 
     Args:
         plan: what runs how.
         leaves: parameter values by position; None for those not in `plan.needed`.
         packed: packed weights by slot name.
+        rows: what the segments of cut scans read of stacked parameters, by name.
         inputs: the flat inputs, floating ones in their own dtype or in that of their input layer.
     """
     program = plan.program
     received = map(receive, inputs, program.input_avals, plan.input_assignments)
-    machine = _Machine(plan, leaves, packed, dict(zip(program.input_slots, received, strict=True)), {})
-    for step, freed in zip(program.steps, plan.freed, strict=True):
+    machine = _Machine(plan, leaves, packed, rows, dict(zip(program.input_slots, received, strict=True)), {})
+    for step, freed in zip(plan.steps, plan.freed, strict=True):
         machine.step(step)
         for slot in freed:
             machine.values.pop(slot, None)
@@ -59,12 +62,14 @@ class _Machine:
         plan: Plan,
         leaves: Sequence[Any],
         packed: Mapping[str, Any],
+        rows: Mapping[str, Any],
         values: dict[int, Any],
         memo: dict[int, list[Any]],
     ) -> None:
         self.plan = plan
         self.leaves = leaves
         self.packed = packed
+        self.rows = rows
         self.values = values
         self.memo = memo
 
@@ -81,6 +86,11 @@ class _Machine:
     def needs(self, piece: Slice) -> bool:
         """True when something besides a packed weight reads this slice."""
         return id(piece) in self.plan.read_slices
+
+    def rows_in(self, body: Body) -> dict[int, Any]:
+        """What a segment of a scan reads of stacked parameters, by argument position."""
+        named = ((position, self.plan.rows.get((id(body), position))) for position in body.slices)
+        return {position: self.rows[found.name] for position, found in named if found is not None}
 
     def packed_in(self, body: Body) -> dict[str, Any]:
         """Packed weights that are stacked along the iterations of a body."""
@@ -125,7 +135,9 @@ class _Machine:
 
     def _body(self, body: Body, own: Sequence[Any], slices: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
         """One run of a body: what it computes is its own, what is around it can be read."""
-        inner = _Machine(self.plan, self.leaves, {**self.packed, **packed}, dict(self.values), dict(self.memo))
+        inner = _Machine(
+            self.plan, self.leaves, {**self.packed, **packed}, self.rows, dict(self.values), dict(self.memo)
+        )
         inner.memo.update({id(body.slices[position]): [value] for position, value in slices.items()})
         inner.values.update(zip(body.own_slots, own, strict=True))
         for step in body.steps:

@@ -10,6 +10,15 @@ from tuner.program.expression import Expression, Slice
 Reference = int | Expression
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some consecutive iterations of a scan: the number of its body, the first, and the one after the last."""
+
+    loop: int
+    start: int
+    stop: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Site:
     """One operation of a layer."""
@@ -24,6 +33,8 @@ class Site:
     scope: Any
     executions: int
     reason: str | None
+    # The iterations that it runs in, where its scan is cut into segments.
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,6 +47,7 @@ class Body:
             expression.
         own_slots: the arguments that are slots of its own, in order.
         slices: position of an argument -> the slice that it is, for stacked parameters of a scan.
+        rows: the iterations that it runs, where a scan is cut into segments.
     """
 
     number: int
@@ -44,6 +56,7 @@ class Body:
     slices: dict[int, Slice]
     steps: tuple["Step", ...]
     outputs: tuple[Reference, ...]
+    rows: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,3 +97,12 @@ def last_uses(steps: Sequence[Step], outputs: Sequence[Reference]) -> list[tuple
         kept |= here
         freed.append(tuple(here))
     return freed[::-1]
+
+
+def segments_in(steps: Sequence[Step]) -> Iterator[Body]:
+    """The bodies, at any depth, that run only some iterations of a scan."""
+    for step in steps:
+        for body in step.bodies:
+            if body.rows is not None:
+                yield body
+            yield from segments_in(body.steps)

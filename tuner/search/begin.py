@@ -78,6 +78,12 @@ def _describe(settings: Settings, task: Task, program: Program, space: SearchSpa
 
 def _check_same_measuring(known: StudyRecord, task: Task, program: Program) -> None:
     """Raises, before fingerprints are compared, for what can be said in words: the same model measured differently."""
+    if known.program.split_scans != program.signature.split_scans:
+        begun, remedy = ("with", "give it") if known.program.split_scans else ("without", "leave it out")
+        raise InputError(
+            f"study {known.name!r} was begun {begun} --split-scans (split_scans of the task); {remedy} to resume, "
+            "or begin another study with --study NAME"
+        )
     if known.program.layers != program.signature.layers:
         return
     pairs = {"batch size": (known.batch_size, task.batch_size), "metric": (known.metric, task.metric.name)}

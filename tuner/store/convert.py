@@ -70,7 +70,7 @@ def study_to_row(study: StudyRecord) -> StudyRow:
         objectives=list(study.objectives),
         fingerprints=dict(study.fingerprints),
         device=dict(study.device),
-        program={"layers": layers, "inputs": study.program.inputs},
+        program={"layers": layers, "inputs": study.program.inputs, "split_scans": study.program.split_scans},
         created=study.created.astimezone(UTC).isoformat(),
         refused={kind: dict(reasons) for kind, reasons in study.refused.items()} or None,
     )
@@ -96,7 +96,10 @@ def row_to_study(row: StudyRow, baseline: OutcomeRow | None, counts: StudyCounts
 def row_to_signature(row: StudyRow) -> ProgramSignature:
     """The layer table and inputs of the study's program."""
     layers = tuple((name, kind, tuple(shape)) for name, kind, shape in row.program["layers"])
-    return ProgramSignature(layers=layers, inputs=row.program["inputs"])
+    split_scans = bool(
+        row.program.get("split_scans", False)
+    )  # absent where the study began before there was such a thing
+    return ProgramSignature(layers=layers, inputs=row.program["inputs"], split_scans=split_scans)
 
 
 def layer_to_row(study_id: int, position: int, layer: "Layer") -> LayerRow:
