@@ -101,6 +101,14 @@ def test_convolutions_can_be_timed() -> None:
     assert table.seconds("depthwise", F32, "shifted") > 0
 
 
+def test_ragged_products_are_timed_with_groups_that_hold_all_rows() -> None:
+    np.testing.assert_array_equal(kernel_table._even_groups(8, np.zeros(3, np.int32)), [3, 3, 2])
+    apply = lambda p, x: jax.lax.ragged_dot(x, p["w"], np.array([3, 3, 2], np.int32))
+    program = capture(apply, {"w": normal(3, 8, 5)}, (normal(8, 8),))
+    table = time_kernels(program, {"w": [Precision.parse("i8/i8/i32")]}, known={}, budget_s=30)
+    assert table.seconds("w", Precision.parse("i8/i8/i32"), "plain") > 0
+
+
 def test_grouped_integer_convolutions_are_not_tried_in_the_scalar_loop() -> None:
     def depthwise(params: Any, x: Any) -> Any:
         return jax.lax.conv_general_dilated(

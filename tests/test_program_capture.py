@@ -135,15 +135,6 @@ def test_a_function_that_fails_on_the_data_names_the_shapes() -> None:
         capture(lambda p, x: x @ p, np.ones((3, 3), np.float32), (np.ones((2, 4), np.float32),))
 
 
-def test_a_ragged_product_is_listed_with_its_work_and_the_reason() -> None:
-    def apply(params: Any, x: Any) -> Any:
-        return jax.lax.ragged_dot(x, params["experts"]["w"], np.array([1, 2, 1], np.int32))
-
-    layer = capture(apply, {"experts": {"w": programs.normal(3, 6, 5)}}, (programs.normal(4, 6),)).layer("experts")
-    assert layer.reason == "it is a ragged product, whose groups are known at run time only"
-    assert layer.flops == 2 * 4 * 5 * 6
-
-
 def test_the_scan_form_and_the_unrolled_form_have_layers_of_their_own() -> None:
     def scanned(params: Any, x: Any) -> Any:
         return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, params["w"])[0]

@@ -21,6 +21,7 @@ from tuner.measure.device import device_lock
 from tuner.measure.executable import commit
 from tuner.policy import PLAIN, Assignment
 from tuner.program import Program, kernels
+from tuner.program.sites import Ragged
 from tuner.program.steps import Site
 
 # A kernel must beat the plain one by this much to be taken: less is noise.
@@ -189,6 +190,8 @@ def _is_hopeless(site: Site, precision: Precision, kernel: str, variants: Sequen
 def _compile(site: Site, assignment: Assignment) -> Callable[[], object]:
     """A call of one operation alone, its weight packed beforehand."""
     operands = [_values(variable.aval) for variable in site.eqn.invars]
+    if site.eqn.primitive.name == "ragged_dot_general":
+        operands[2] = _even_groups(operands[0].shape[Ragged.of(site.eqn).rows], operands[2])
     original = assignment.precision.is_original
     packed = None
     if not original and site.weight_operand is not None:
@@ -201,6 +204,11 @@ def _compile(site: Site, assignment: Assignment) -> Callable[[], object]:
     arguments = commit((packed, operands), jax.devices()[0])
     compiled = jax.jit(function).lower(*arguments).compile()
     return lambda: jax.block_until_ready(compiled(*arguments))
+
+
+def _even_groups(rows: int, sizes: Any) -> Any:
+    """Sizes of groups that hold all rows, as evenly as they can: an empty group costs nothing on some devices."""
+    return (rows // len(sizes) + (np.arange(len(sizes)) < rows % len(sizes))).astype(sizes.dtype)
 
 
 def _values(aval: Any) -> Any:

@@ -1,6 +1,7 @@
 """Which equations carry precision: products, convolutions and look-ups, and what is known of each without running it."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -68,7 +69,10 @@ def _recognize_dot(eqn: Any, operands: tuple[Reference, ...]) -> Found:
 
 def _recognize_ragged(eqn: Any, operands: tuple[Reference, ...]) -> Found:
     side = 1 if _holds_parameters(operands[1]) else None
-    return (MATMUL if side else DOT), side, "it is a ragged product, whose groups are known at run time only"
+    reason = _float_reason(*eqn.invars[:2], *eqn.outvars)
+    if side is None or not Ragged.of(eqn).is_rows_in_groups:
+        reason = reason or "it is a ragged product, and not of rows in groups with one parameter matrix per group"
+    return (MATMUL if side else DOT), side, reason
 
 
 def _recognize_convolution(eqn: Any, operands: tuple[Reference, ...]) -> Found:
@@ -80,10 +84,12 @@ def _recognize_convolution(eqn: Any, operands: tuple[Reference, ...]) -> Found:
     return CONV, None, reason or "its kernel is no parameter"
 
 
-def _recognize_gather(eqn: Any, operands: tuple[Reference, ...]) -> Found | None:
+def _recognize_look_up(eqn: Any, operands: tuple[Reference, ...]) -> Found | None:
     if not _holds_parameters(operands[0]) or not _is_float(eqn.invars[0]):
         return None
     shape, indexed = eqn.invars[0].aval.shape, indexed_axes(eqn)
+    if not indexed:
+        return None
     whole = all(size == shape[i] for i, size in enumerate(eqn.params["slice_sizes"]) if i not in indexed)
     if not whole or len(indexed) == len(shape):
         return EMBEDDING, 0, "it looks up parts of rows, and a row has one scale"
@@ -91,18 +97,50 @@ def _recognize_gather(eqn: Any, operands: tuple[Reference, ...]) -> Found | None
 
 
 def indexed_axes(eqn: Any) -> frozenset[int]:
-    """The axes of a table that a look-up picks single positions of; `vmap` of a look-up keeps them with length one."""
-    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
-    shape = eqn.invars[0].aval.shape
+    """The axes of a table that a look-up picks positions of; `vmap` of a look-up keeps them with length one."""
+    sizes, shape = eqn.params["slice_sizes"], eqn.invars[0].aval.shape
+    if eqn.primitive.name == "dynamic_slice":
+        return frozenset(axis for axis, size in enumerate(sizes) if size < shape[axis])
+    numbers = eqn.params["dimension_numbers"]
     kept = {axis for axis in numbers.start_index_map if sizes[axis] == 1 < shape[axis]}
     return frozenset({*numbers.collapsed_slice_dims, *numbers.operand_batching_dims, *kept})
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """The axes of a ragged product, by what they do."""
+
+    contracting: tuple[tuple[int, ...], tuple[int, ...]]
+    # Axis of the left operand that falls into groups, axis of the right one that counts them, the right one's others.
+    rows: int
+    group: int
+    free: tuple[int, ...]
+    is_rows_in_groups: bool
+
+    @classmethod
+    def of(cls, eqn: Any) -> "Ragged":
+        """The axes of a `ragged_dot_general` equation."""
+        numbers = eqn.params["ragged_dot_dimension_numbers"]
+        contracting, batch = (tuple(map(tuple, pair)) for pair in numbers.dot_dimension_numbers)
+        (rows,), groups = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
+        taken = {*contracting[1], *batch[1], *groups}
+        left, right = (variable.aval.ndim for variable in eqn.invars[:2])
+        simple = not batch[0] and len(groups) == 1 and {rows, *contracting[0]} == set(range(left))
+        return cls(
+            contracting=(contracting[0], contracting[1]),
+            rows=rows,
+            group=groups[0] if groups else -1,
+            free=tuple(axis for axis in range(right) if axis not in taken),
+            is_rows_in_groups=simple and rows not in contracting[0] and eqn.params.get("group_offset") is None,
+        )
 
 
 _RECOGNIZERS = {
     "dot_general": _recognize_dot,
     "ragged_dot_general": _recognize_ragged,
     "conv_general_dilated": _recognize_convolution,
-    "gather": _recognize_gather,
+    "gather": _recognize_look_up,
+    "dynamic_slice": _recognize_look_up,
 }
 
 

@@ -8,26 +8,32 @@ import jax.numpy as jnp
 from search_spaces import Format, Precision, parse_format
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
-from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather
+from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather, ragged
 from tuner.program.kernels.operands import Packed, hold
 from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
-from tuner.program.layer import CONV, DOT, EMBEDDING, INPUT, MATMUL, Layer
+from tuner.program.layer import DOT, EMBEDDING, INPUT, Layer
 from tuner.program.steps import Site
 
-_ROOMS = {MATMUL: dot, DOT: dot, CONV: conv, EMBEDDING: gather}
+_ROOMS = {
+    "dot_general": dot,
+    "ragged_dot_general": ragged,
+    "conv_general_dilated": conv,
+    "gather": gather,
+    "dynamic_slice": gather,
+}
 # Imported for the kernels that they register.
 _MORE = (conv_layout, conv_shifted, dot_layouts)
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:
     """The axes of an operation's weight that share one scale."""
-    axes: tuple[int, ...] = _ROOMS[site.kind].shared_axes(site)
+    axes: tuple[int, ...] = _ROOMS[site.eqn.primitive.name].shared_axes(site)
     return axes
 
 
 def kernel_of(site: Site, assignment: Assignment) -> Kernel:
     """The kernel that runs an operation; the plain one where the layer's kernel is for its other operations."""
-    return find_kernel(site.kind, assignment.kernel) or plain_kernel(site.kind)
+    return find_kernel(site, assignment.kernel) or plain_kernel(site)
 
 
 def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]:
@@ -40,7 +46,7 @@ def kernel_names(sites: Sequence[Site], precision: Precision) -> tuple[str, ...]
 
 def has_kernel(site: Site, name: str) -> bool:
     """True when there is a kernel of that name for such operations, whether or not it applies to this one's shapes."""
-    return find_kernel(site.kind, name) is not None
+    return find_kernel(site, name) is not None
 
 
 def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def _run(site: Site, precision: Precision, packed: Packed | None, operands: list
 register(
     Kernel(
         name=PLAIN,
+        primitive="conv_general_dilated",
         kinds=(CONV,),
         applies=lambda site, precision: True,
         run=_run,

@@ -67,6 +67,7 @@ def _run(site: Site, precision: Precision, packed: Packed | None, operands: list
 register(
     Kernel(
         name="channels_last",
+        primitive="conv_general_dilated",
         kinds=(CONV,),
         applies=_features_elsewhere,
         order=_kernel_order,

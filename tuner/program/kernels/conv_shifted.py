@@ -103,6 +103,7 @@ def _run_depthwise(site: Site, precision: Precision, packed: Packed | None, oper
 register(
     Kernel(
         name="shifted",
+        primitive="conv_general_dilated",
         kinds=(CONV,),
         applies=_is_depthwise,
         run=_run_depthwise,
@@ -138,6 +139,7 @@ def _run_matmuls(site: Site, precision: Precision, packed: Packed | None, operan
 register(
     Kernel(
         name="matmuls",
+        primitive="conv_general_dilated",
         kinds=(CONV,),
         applies=_is_ungrouped,
         run=_run_matmuls,

@@ -95,6 +95,7 @@ def _run(site: Site, precision: Precision, packed: Packed | None, operands: list
 register(
     Kernel(
         name=PLAIN,
+        primitive="dot_general",
         kinds=(MATMUL, DOT),
         applies=lambda site, precision: True,
         run=_run,

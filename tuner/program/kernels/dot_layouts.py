@@ -44,6 +44,7 @@ def _run_transposed(site: Site, precision: Precision, packed: Packed | None, ope
 register(
     Kernel(
         name="transposed",
+        primitive="dot_general",
         kinds=(MATMUL,),
         applies=_changes_order,
         order=_order,
@@ -83,6 +84,7 @@ def _run_padded(site: Site, precision: Precision, packed: Packed | None, operand
 register(
     Kernel(
         name="padded",
+        primitive="dot_general",
         kinds=(MATMUL,),
         applies=_has_one_row,
         order=_order,
@@ -107,6 +109,7 @@ def _run_dequantized(site: Site, precision: Precision, packed: Packed | None, op
 register(
     Kernel(
         name="dequantized",
+        primitive="dot_general",
         kinds=(MATMUL,),
         applies=_is_weight_only,
         run=_run_dequantized,

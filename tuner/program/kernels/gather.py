@@ -21,17 +21,21 @@ def shared_axes(site: Site) -> tuple[int, ...]:
 
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # only look-ups in parameters are layers
-    indices = operands[1]
-    rows = _gather(site, packed["weight"], indices, site.eqn.params["slice_sizes"])
+    look_up = _gather if site.eqn.primitive.name == "gather" else _slice
+    rows = look_up(site, packed["weight"], operands[1:], site.eqn.params["slice_sizes"])
     if "scale" not in packed:
         return rows
     along = shared_axes(site)
     sizes = tuple(1 if axis in along else size for axis, size in enumerate(site.eqn.params["slice_sizes"]))
-    return rows.astype(jnp.float32) * _gather(site, packed["scale"], indices, sizes)
+    return rows.astype(jnp.float32) * look_up(site, packed["scale"], operands[1:], sizes)
 
 
-def _gather(site: Site, table: Any, indices: Any, slice_sizes: tuple[int, ...]) -> Any:
-    params = site.eqn.params
+def _slice(site: Site, table: Any, starts: list[Any], slice_sizes: tuple[int, ...]) -> Any:
+    return jax.lax.dynamic_slice(table, starts, slice_sizes)
+
+
+def _gather(site: Site, table: Any, operands: list[Any], slice_sizes: tuple[int, ...]) -> Any:
+    params, (indices,) = site.eqn.params, operands
     fill = params["fill_value"] if jnp.issubdtype(table.dtype, jnp.floating) else 0
     return jax.lax.gather(
         table,
@@ -45,12 +49,14 @@ def _gather(site: Site, table: Any, indices: Any, slice_sizes: tuple[int, ...]) 
     )
 
 
-register(
-    Kernel(
-        name=PLAIN,
-        kinds=(EMBEDDING,),
-        applies=lambda site, precision: True,
-        run=_run,
-        remark="the look-up as written",
+for _primitive in ("gather", "dynamic_slice"):
+    register(
+        Kernel(
+            name=PLAIN,
+            primitive=_primitive,
+            kinds=(EMBEDDING,),
+            applies=lambda site, precision: True,
+            run=_run,
+            remark="the look-up as written",
+        )
     )
-)

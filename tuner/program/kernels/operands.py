@@ -59,5 +59,5 @@ def scale_back(result: Any, held: tuple[Packed, Packed], on_result: Callable[[An
 
 def own_precision(eqn: Any, operands: tuple[Any, Any]) -> Any:
     """The `precision=` argument the user gave, where the operands still have the dtype it was given for."""
-    same = all(value.dtype == variable.aval.dtype for value, variable in zip(operands, eqn.invars, strict=True))
+    same = all(value.dtype == variable.aval.dtype for value, variable in zip(operands, eqn.invars[:2], strict=True))
     return eqn.params["precision"] if same else None

@@ -1,4 +1,4 @@
-"""Kernels: the equivalent ways to run one kind of operation in one precision, by name.
+"""Kernels: the equivalent ways to run one operation in one precision, by name.
 
 Kernels of one precision give equal results up to the order of one accumulation, so which one runs is decided by time alone.
 """
@@ -26,6 +26,7 @@ class Kernel:
 
     Attributes:
         name: as policies spell it.
+        primitive: the operation it is for, as jaxprs call it.
         kinds: the layer kinds it is for.
         applies: whether it can run this operation in this precision.
         order: the weight's axes in the order in which the packed weight has them.
@@ -34,6 +35,7 @@ class Kernel:
     """
 
     name: str
+    primitive: str
     kinds: tuple[str, ...]
     applies: Callable[[Site, Precision], bool]
     run: Callable[[Site, Precision, Packed | None, list[Any]], Any]
@@ -41,28 +43,30 @@ class Kernel:
     order: Callable[[Site], tuple[int, ...]] = as_written
 
 
-_KERNELS: dict[tuple[str, str], Kernel] = {}
+_KERNELS: dict[tuple[str, str, str], Kernel] = {}
 
 
 def register(kernel: Kernel) -> Kernel:
     """Adds a kernel for each of its kinds; a second one of the same name is an error."""
     for kind in kernel.kinds:
-        if (kind, kernel.name) in _KERNELS:
-            raise ValueError(f"kernel {kernel.name!r} for {kind} is registered already")
-        _KERNELS[kind, kernel.name] = kernel
+        key = (kernel.primitive, kind, kernel.name)
+        if key in _KERNELS:
+            raise ValueError(f"kernel {kernel.name!r} for {kernel.primitive} of {kind} is registered already")
+        _KERNELS[key] = kernel
     return kernel
 
 
-def find_kernel(kind: str, name: str) -> Kernel | None:
-    """The kernel of that name, None when there is none for this kind."""
-    return _KERNELS.get((kind, name))
+def find_kernel(site: Site, name: str) -> Kernel | None:
+    """The kernel of that name, None when there is none for such an operation."""
+    return _KERNELS.get((site.eqn.primitive.name, site.kind, name))
 
 
-def plain_kernel(kind: str) -> Kernel:
-    """The kernel that runs operations of a kind as written; every kind has one."""
-    return _KERNELS[kind, PLAIN]
+def plain_kernel(site: Site) -> Kernel:
+    """The kernel that runs such an operation as written; every operation has one."""
+    return _KERNELS[site.eqn.primitive.name, site.kind, PLAIN]
 
 
 def kernels_for(site: Site, precision: Precision) -> tuple[Kernel, ...]:
     """The kernels that can run an operation in a precision, the plain one first."""
-    return tuple(k for (kind, _), k in _KERNELS.items() if kind == site.kind and k.applies(site, precision))
+    operation = (site.eqn.primitive.name, site.kind)
+    return tuple(k for key, k in _KERNELS.items() if key[:2] == operation and k.applies(site, precision))
