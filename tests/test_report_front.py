@@ -113,3 +113,11 @@ def test_csv_has_a_line_per_point():
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["trial"] for row in rows] == ["3", "0"]
     assert float(rows[0]["drop_high"]) > float(rows[0]["quality_drop"])
+
+
+def test_ties_are_told_in_words_and_in_json():
+    file = io.StringIO()
+    write_front([INT8, MIXED, BASELINE], [], file, width=200, ties={7: INT8, 0: INT8})
+    assert "Tied in quality with a cheaper point, within the intervals: trial 0 with 3, 7 with 3.\n" in file.getvalue()
+    told = front_json("digits", [INT8, MIXED, BASELINE], [], {7: INT8})
+    assert [point["tied_with"] for point in told["points"]] == [None, 3, None]

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, overload
 
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.front import LATENCY, Point, choose, knee, values
+from tuner.front import LATENCY, OBJECTIVES, Point, choose, knee, values
 from tuner.measurement import Measurement
 from tuner.policy import Policy
 from tuner.provenance import with_provenance
+from tuner.ties import find_ties
 
 if TYPE_CHECKING:  # loads SQLAlchemy
     from tuner.store import CandidateRecord, StudyRecord
@@ -31,8 +32,15 @@ def open_study(name: str, storage: str = DEFAULT_STORAGE) -> "Study":
 class Front(Sequence[Point]):
     """The non-dominated points of a study, best in its first objective first."""
 
-    def __init__(self, study: str, points: Iterable[Point], references: Iterable[Point]) -> None:
+    def __init__(
+        self,
+        study: str,
+        points: Iterable[Point],
+        references: Iterable[Point],
+        objectives: Sequence[str] = OBJECTIVES,
+    ) -> None:
         self.study = study
+        self.objectives = tuple(objectives)
         self.points = tuple(points)
         # Baseline and hand-made casts that are not on the front: what it is compared with.
         self.references = tuple(references)
@@ -49,19 +57,24 @@ class Front(Sequence[Point]):
     def __len__(self) -> int:
         return len(self.points)
 
+    @property
+    def ties(self) -> dict[int, Point]:
+        """Trial of a member -> the cheapest member whose quality differs from its own by no more than the noise."""
+        return find_ties(self.points, self.objectives)
+
     def __repr__(self) -> str:
         import io
 
         from tuner.report.front import write_front
 
         text = io.StringIO()
-        write_front(self.points, self.references, text)
+        write_front(self.points, self.references, text, ties=self.ties)
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         from tuner.report.html import front_html
 
-        return front_html(self.study, self.points, self.references)
+        return front_html(self.study, self.points, self.references, self.ties)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +112,7 @@ class Study:
         points = _points(record, candidates)
         best = sorted((p for p in points if p.on_front), key=lambda p: (*values(p, record.objectives), p.trial))
         references = [p for p in points if not p.on_front and (p.is_reference or p.is_baseline)]
-        return Front(record.name, best, references)
+        return Front(record.name, best, references, record.objectives)
 
     def point(self, wanted: int | str) -> Point:
         """The measured point with that trial number, or that label.

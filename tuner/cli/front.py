@@ -29,12 +29,12 @@ def command(study: str, storage: str, as_json: bool, as_csv: bool) -> None:
     opened = open_study(study, storage)
     front = opened.front()
     if as_json:
-        write_json(front_json(study, front.points, front.references), sys.stdout)
+        write_json(front_json(study, front.points, front.references, front.ties), sys.stdout)
         return
     if as_csv:
         write_front_csv(front.points, sys.stdout)
         return
-    write_front(front.points, front.references, sys.stdout, limit=limit_of(opened.record))
+    write_front(front.points, front.references, sys.stdout, limit=limit_of(opened.record), ties=front.ties)
     name = quoted(study)
     if not front:
         task = quoted(opened.record.task_reference or "TASK")

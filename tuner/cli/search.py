@@ -123,7 +123,7 @@ def _report(found: Study, task: str, storage: str) -> None:
     from tuner.report.front import limit_of, write_front
 
     front = found.front()
-    write_front(front.points, front.references, sys.stdout, limit=limit_of(found.record))
+    write_front(front.points, front.references, sys.stdout, limit=limit_of(found.record), ties=front.ties)
     name = quoted(found.name)
     try:
         chosen = found.choose()

@@ -1,7 +1,7 @@
 """The front of a study as text, CSV and JSON."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tuner.drop import Drop
@@ -43,6 +43,7 @@ def write_front(
     *,
     width: int | None = None,
     limit: str | None = None,
+    ties: Mapping[int, Point] | None = None,
 ) -> None:
     """The front, fastest first, below it the reference points that it beats, and what a reader should know."""
     rows = [Row(point_cells(point)) for point in points]
@@ -52,11 +53,11 @@ def write_front(
     if references:
         beaten = ", ".join(point.label for point in references)
         file.write(f"For comparison, not on the front: {beaten}.\n")
-    for sentence in [*explain_front(points), *([limit] if limit else [])]:
+    for sentence in [*explain_front(points, ties or {}), *([limit] if limit else [])]:
         file.write(f"{sentence}\n")
 
 
-def explain_front(points: Sequence[Point]) -> list[str]:
+def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[str]:
     """What a reader of the table should know about it."""
     said = []
     if not points:
@@ -68,6 +69,7 @@ def explain_front(points: Sequence[Point]) -> list[str]:
         )
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
+    said += tie_sentences(ties)
     contended = [trial_text(point.trial) for point in points if point.measurement.latency.contended]
     if contended:
         said.append(
@@ -75,6 +77,14 @@ def explain_front(points: Sequence[Point]) -> list[str]:
             f"{'trial' if len(contended) == 1 else 'trials'} {', '.join(contended)}; `tuner show` says by what."
         )
     return said
+
+
+def tie_sentences(ties: Mapping[int, Point]) -> list[str]:
+    """Which points are no better than a cheaper one, by what the intervals can tell."""
+    if not ties:
+        return []
+    pairs = ", ".join(f"{trial} with {other.trial}" for trial, other in sorted(ties.items()))
+    return [f"Tied in quality with a cheaper point, within the intervals: trial {pairs}."]
 
 
 def limit_of(record: "StudyRecord") -> str | None:
@@ -113,12 +123,15 @@ def write_front_csv(points: Sequence[Point], file: TextIO) -> None:
     writer.writerows(point_json(point) for point in points)
 
 
-def front_json(study: str, points: Sequence[Point], references: Sequence[Point]) -> dict[str, Any]:
+def front_json(
+    study: str, points: Sequence[Point], references: Sequence[Point], ties: Mapping[int, Point] | None = None
+) -> dict[str, Any]:
     """The versioned JSON form of `tuner front --json`."""
+    tied = {trial: other.trial for trial, other in (ties or {}).items()}
     return {
         "format": FORMAT,
         "study": study,
-        "points": [point_json(point) for point in points],
+        "points": [point_json(point) | {"tied_with": tied.get(point.trial)} for point in points],
         "references": [point_json(point) for point in references],
     }
 

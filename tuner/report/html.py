@@ -1,6 +1,6 @@
 """HTML for notebooks: study, front and policy. Every text is escaped; no scripts, no styles from elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ def table_html(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def front_html(study: str, points: Sequence[Point], references: Sequence[Point]) -> str:
+def front_html(
+    study: str, points: Sequence[Point], references: Sequence[Point], ties: Mapping[int, Point] | None = None
+) -> str:
     """The front as a table, with what it beats below."""
     titles = [column.title for column in COLUMNS]
     right = [column.right for column in COLUMNS]
@@ -35,7 +37,7 @@ def front_html(study: str, points: Sequence[Point], references: Sequence[Point])
     if references:
         parts.append("<p>For comparison, not on the front:</p>")
         parts.append(table_html(titles, map(point_cells, references), right))
-    parts += [f"<p>{escape(sentence)}</p>" for sentence in explain_front(points)]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in explain_front(points, ties or {})]
     return "\n".join(parts)
 
 
