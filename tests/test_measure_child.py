@@ -51,6 +51,13 @@ def test_what_ends_the_process_costs_its_candidate_and_no_other():
         assert table.seconds("w", Precision.parse("i8/i8/i32"), "plain") > 0
 
 
+def test_the_child_is_told_that_the_baseline_makes_room():
+    evaluator, program = isolated(misbehaving.make_task(), baseline="alternate")
+    with evaluator:
+        measured = evaluator.measure(uniform_policy(program, Precision.parse("i8/i8/i32")))
+        assert (measured.latency.baseline, evaluator.baseline.latency.baseline) == ("alternate", "alternate")
+
+
 def test_what_hangs_is_ended_at_its_deadline():
     task = misbehaving.make_task(bf16=misbehaving.hangs, f16=misbehaving.hangs_while_compiling)
     evaluator, _ = isolated(task, deadline_s=2.0)

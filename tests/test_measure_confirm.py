@@ -3,9 +3,11 @@ import numpy as np
 
 from tuner.data import Split
 from tuner.measure.confirm import confirm
+from tuner.measure.contention import Watch
 from tuner.measure.executable import compile_baseline, compile_cast
 from tuner.measure.latency import Effort
 from tuner.measure.quality import Scorer
+from tuner.measure.timing import Timed, Timer
 from tuner.measurement import Confirmation, Failure
 from tuner.metrics import find_metric
 
@@ -23,16 +25,14 @@ def apply(params, x):
 def confirmed(builds):
     baseline = compile_baseline(apply, PARAMS, (INPUTS[:16],), DEVICE)
     holdout = Scorer(SPLIT, 16, find_metric("top1"), baseline, DEVICE)
-    return confirm(
-        baseline,
-        builds,
-        holdout,
-        (INPUTS[:16],),
-        DEVICE,
-        reference_ms=7.0,
+    timer = Timer(
+        Timed(executable=baseline, call=baseline.timed_call((INPUTS[:16],), DEVICE)),
         examples=16,
+        watch=Watch(None),
+        reference_ms=7.0,
         effort=Effort(seconds=0.01, pairs=3),
     )
+    return confirm(timer, builds, holdout, (INPUTS[:16],), DEVICE)
 
 
 def test_failures_keep_their_place_among_the_confirmed():

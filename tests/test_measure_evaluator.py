@@ -215,42 +215,6 @@ def test_a_slow_candidate_is_not_scored():
     assert (outcome.costs.quality_s, outcome.pruned) == (0.0, True)
 
 
-@pytest.fixture
-def times(monkeypatch, evaluated):
-    """Sets what the candidate and the baseline are timed at; the baseline was 1 ms when the evaluator began."""
-    evaluator, _ = evaluated
-    monkeypatch.setattr(evaluator, "_baseline_s", 0.001)
-
-    def set_times(*, best_of_two, candidate, baseline=0.001):
-        best = lambda runs, seconds: [baseline if run is evaluator._baseline_call else candidate for run in runs]
-        monkeypatch.setattr("tuner.measure.evaluator.quick", lambda run: best_of_two)
-        monkeypatch.setattr("tuner.measure.evaluator.best_in_turns", best)
-        return evaluator._quick_ratio(lambda: None, 0.0)
-
-    return set_times
-
-
-def test_where_memory_counts_a_slow_candidate_gets_more_room(times):
-    assert times(best_of_two=0.009, candidate=0.009) is None
-    assert times(best_of_two=0.012, candidate=0.012) == pytest.approx(12)
-
-
-def test_the_baseline_is_timed_again_before_a_candidate_is_called_slow(times):
-    """The machine may have slowed down for both since the baseline was timed."""
-    assert times(best_of_two=0.012, candidate=0.012, baseline=0.002) is None
-
-
-def test_two_interrupted_calls_do_not_make_a_candidate_slow(times):
-    assert times(best_of_two=0.040, candidate=0.002) is None
-
-
-def test_a_call_that_takes_seconds_is_not_called_twice_more(evaluated):
-    def unexpected():
-        raise AssertionError("called again")
-
-    assert evaluated[0]._quick_ratio(unexpected, 5.0) > 10
-
-
 def test_coming_back_after_the_deadline_is_a_failure():
     outcome = cast_of(lambda outputs: outputs + 1, deadline_s=1e-6)
     assert isinstance(outcome, Failure)
@@ -288,3 +252,36 @@ def test_closing_lets_go_of_the_device():
     evaluator.close()
     evaluator.close()
     assert not hasattr(evaluator, "_baseline")
+
+
+def test_a_baseline_that_alternates_leaves_the_device_to_the_candidate():
+    on_device = []
+
+    class Spy(Broken):
+        def __call__(self, params, x):
+            return apply(params, x)
+
+    evaluator, program = make_evaluator(make_task(Spy(None)), baseline="alternate")
+    held = evaluator._baseline.executable.held
+    first_call = evaluator._first_call
+    evaluator._first_call = lambda *given: (
+        on_device.append(isinstance(held.tree["fc1"]["w"], jax.Array)) or first_call(*given)
+    )
+    measured = evaluator.measure(uniform(program, "bf16/bf16/f32"))
+    assert isinstance(measured, Measurement)
+    assert measured.latency.baseline == evaluator.baseline.latency.baseline == "alternate"
+    assert measured.latency.pairs >= 6
+    assert on_device == [False]
+    assert not isinstance(held.tree["fc1"]["w"], jax.Array)
+    (confirmed,) = evaluator.confirm([uniform(program, "i8/i8/i32")])
+    assert confirmed.latency.baseline == "alternate"
+    assert confirmed.quality.examples == 300
+    assert not isinstance(held.tree["fc1"]["w"], jax.Array)
+
+
+def test_parameters_spread_over_devices_do_not_alternate(monkeypatch):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    monkeypatch.setattr("tuner.measure.evaluator.place_of", lambda params: spread)
+    with pytest.raises(InputError, match=r"spread over several devices; leave --baseline at resident"):
+        make_evaluator(make_task(), baseline="alternate")

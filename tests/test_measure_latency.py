@@ -196,7 +196,7 @@ def test_best_in_turns_outlasts_a_machine_that_is_busy_for_a_while():
 def test_time_alone_takes_at_least_the_asked_number_of_samples():
     machine = Machine()
     times = time_alone(machine.program("A", 2.0), clock=machine.clock)
-    assert times.tolist() == [[2.0]] * 10
+    assert times.tolist() == [[[2.0]]] * 10
 
 
 def slow_at_times(share, seconds=0.01):
@@ -238,9 +238,7 @@ def test_few_calls_have_no_percentiles():
     assert all(math.isnan(value) for value in (latency.p95_ms, latency.p99_ms, latency.throughput))
 
 
-def test_a_steady_program_is_called_until_its_slow_calls_could_be_seen():
+def test_a_steady_program_is_called_for_long_enough_to_see_what_disturbs_it():
     machine = Machine()
-    (fast,) = compare(machine.program("A", 0.001), [machine.program("B", 0.001)], clock=machine.clock)
-    assert fast.calls >= 100
-    (slower,) = compare(machine.program("A", 0.01), [machine.program("B", 0.01)], clock=machine.clock)
-    assert 0.25 <= 0.02 * slower.pairs < 0.4
+    (latency,) = compare(machine.program("A", 0.01), [machine.program("B", 0.01)], clock=machine.clock)
+    assert 0.25 <= 0.02 * latency.pairs < 0.4

@@ -20,6 +20,13 @@ def test_isolation_is_child_unless_asked_otherwise():
         settings(isolation="docker")
 
 
+def test_the_baseline_is_resident_unless_asked_otherwise():
+    assert settings().baseline == "resident"
+    assert settings(baseline="alternate").baseline == "alternate"
+    with pytest.raises(InputError, match="baseline 'none' is neither of resident, alternate; give resident to time"):
+        settings(baseline="none")
+
+
 def test_what_one_candidate_may_take():
     assert (settings().deadline_s, settings().memory_limit) == (300.0, None)
     given = settings(deadline="90s", memory_limit="1.5GB")

@@ -194,6 +194,10 @@ class Task:
         """The same task, each iteration of a scan over stacked weights listed as layers of its own, or not."""
         return self._with(split_scans=_check_split_scans(split_scans))
 
+    def with_params(self, params: PyTree) -> "Task":
+        """The same task with its parameters held elsewhere."""
+        return self._with(params=params)
+
     def with_reference(self, reference: str) -> "Task":
         """The same task, knowing where another process can load it from (`module:factory`)."""
         return self._with(reference=reference)

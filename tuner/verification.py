@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measurement import Confirmation, Failure
+from tuner.measurement import RESIDENT, Confirmation, Failure
 from tuner.policy import Policy
 from tuner.provenance import recorded_confirmation, recorded_measurement
 
@@ -79,10 +79,11 @@ def verify_policy(
     check_fits(policy, program.signature, where)
     check_runs(policy, program, where)
     _check_metric(policy, task.metric.name, where)
-    with Evaluator(task, program, max_drop=drop) as evaluator:
+    measured, confirmed = recorded_measurement(policy, where), recorded_confirmation(policy, where)
+    kept = RESIDENT if measured is None else measured.latency.baseline
+    with Evaluator(task, program, max_drop=drop, baseline=kept) as evaluator:
         (result,) = evaluator.confirm([policy])
         allowed = drop.allowed(evaluator.baseline.quality.value)
-    measured, confirmed = recorded_measurement(policy, where), recorded_confirmation(policy, where)
     latencies = [record.latency for record in (measured, confirmed) if record is not None]
     best = confirmed or measured
     return Verification(

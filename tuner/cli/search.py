@@ -51,6 +51,13 @@ from tuner.study import Study
     "--memory-limit", metavar="SIZE", help="What a candidate may take beyond the baseline: 8GB.  [default: nearly all]"
 )
 @split_scans_option
+@click.option(
+    "--baseline",
+    metavar="resident|alternate",
+    default="resident",
+    show_default=True,
+    help="Time candidates beside the baseline, or, where weights do not fit twice, in turns with it: wider intervals.",
+)
 @talk_options
 def command(
     task: str,
@@ -69,6 +76,7 @@ def command(
     deadline: str,
     memory_limit: str | None,
     split_scans: bool,
+    baseline: str,
 ) -> None:
     """Search for the best precision of every layer, by measurement.
 
@@ -99,6 +107,7 @@ def command(
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,
+        baseline=baseline,
     )
     checked(study="unnamed" if study is None else study)  # before the task is loaded, which may take minutes
     loaded = load_study(task)

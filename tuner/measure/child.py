@@ -93,6 +93,7 @@ class Server:
             reference_ms=settings["reference_ms"],
             effort=Effort(**settings["effort"]),
             seed=settings["seed"],
+            baseline=settings["baseline"],
             on_phase=self._say,
         )
         return {

@@ -5,24 +5,20 @@ from collections.abc import Callable, Sequence
 from tuner.errors import TunerError
 from tuner.measure.executable import Executable, Place
 from tuner.measure.failures import failure_of
-from tuner.measure.latency import FULL_EFFORT, Effort, compare
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.timing import Timed, Timer
 from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure
 
 Call = Callable[[], object]
 
 
 def confirm(
-    baseline: Executable,
+    timer: Timer,
     builds: Sequence[Callable[[], Executable]],
     holdout: Scorer,
     inputs: tuple[object, ...],
     device: Place,
     *,
-    reference_ms: float,
-    examples: int,
-    effort: Effort = FULL_EFFORT,
-    seed: int = 0,
     before_timing: Call = lambda: None,
 ) -> list[Confirmation | Failure]:
     """One confirmation or failure per candidate, in order.
@@ -31,26 +27,22 @@ def confirm(
     are comparable with each other as well.
 
     Args:
-        baseline: the resident baseline.
+        timer: times against the baseline.
         builds: compile the candidates.
         holdout: the holdout split, scored by the baseline.
         inputs: the batch that is timed.
         device: where to run.
-        reference_ms: the study's baseline in milliseconds.
-        examples: per call.
-        effort: when to stop, per candidate.
-        seed: of the bootstraps.
         before_timing: called when all are compiled and scored.
     """
-    outcomes: list[tuple[Call, Scored] | Failure] = [_score(build, holdout, inputs, device) for build in builds]
-    calls = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
+    outcomes: list[tuple[Timed, Scored] | Failure] = []
+    for build in builds:
+        outcome = _score(build, holdout, inputs, device)
+        if not isinstance(outcome, Failure):
+            timer.make_room(outcome[0])
+        outcomes.append(outcome)
     before_timing()
-    baseline_call = baseline.timed_call(inputs, device)
-    latencies = iter(
-        compare(baseline_call, calls, reference_ms=reference_ms, examples=examples, effort=effort, seed=seed)
-        if calls
-        else ()
-    )
+    timed = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
+    latencies = iter(timer.compare(timed, confirming=True))
     return [
         outcome
         if isinstance(outcome, Failure)
@@ -61,7 +53,7 @@ def confirm(
 
 def _score(
     build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: Place
-) -> tuple[Call, Scored] | Failure:
+) -> tuple[Timed, Scored] | Failure:
     """A candidate ready to be timed and its quality on the holdout split."""
     cause = COMPILE_ERROR
     try:
@@ -78,4 +70,4 @@ def _score(
         return Failure(cause=NON_FINITE, message=scored.message, costs=executable.costs)
     if isinstance(scored, GivenUp):  # nobody asked for that here
         return Failure(cause=LOSER, message=f"given up after {scored.examples} examples", costs=executable.costs)
-    return call, scored
+    return Timed(executable=executable, call=call), scored

@@ -20,20 +20,26 @@ from tuner.drop import Drop
 from tuner.errors import InputError, TunerError
 from tuner.measure import confirm as confirming
 from tuner.measure.compile_cache import enable_compile_cache
+from tuner.measure.contention import Watch
 from tuner.measure.device import device_lock
 from tuner.measure.effective import effective_inputs, effective_precisions
 from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy, place_of
 from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
-from tuner.measure.latency import FULL_EFFORT, Effort, baseline_latency, best_in_turns, compare, quick, time_alone
+from tuner.measure.latency import FULL_EFFORT, Effort
 from tuner.measure.memory import measure_memory
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.timing import Timed, Timer
+from tuner.measure.usage import read_usage
+from tuner.measure.weights import on_host
 from tuner.measurement import (
+    ALTERNATE,
     COMPILE_ERROR,
     DEADLINE,
     ERROR,
     LOSER,
     NON_FINITE,
+    RESIDENT,
     SLOW,
     Confirmation,
     Costs,
@@ -49,7 +55,6 @@ OBJECTIVES = ("latency", "quality", "memory")
 CASTS = ("bf16", "f16")
 _SLOW = 3.0
 _SLOW_BUT_MAYBE_SMALL = 10.0
-_SECOND_LOOK_S = 0.05
 _LOSER_DROPS = 2.0
 
 
@@ -78,6 +83,7 @@ class Evaluator:
         reference_ms: the study's baseline in milliseconds, when it is older than this evaluator; its own otherwise.
         effort: how long a candidate is timed.
         seed: of the bootstraps.
+        baseline: "resident", or "alternate" where the weights of two programs do not fit the device: they take turns.
         on_phase: called as a stretch of work begins.
     """
 
@@ -92,6 +98,7 @@ class Evaluator:
         reference_ms: float | None = None,
         effort: Effort = FULL_EFFORT,
         seed: int = 0,
+        baseline: str = RESIDENT,
         on_phase: OnPhase = lambda phase: None,
     ) -> None:
         enable_compile_cache()
@@ -103,6 +110,7 @@ class Evaluator:
         self._effort = effort
         self._seed = seed
         self._device = place_of(task.params)
+        self._kept = baseline
         self._holdout: Scorer | None = None
         with device_lock():
             self._measure_baseline(reference_ms)
@@ -132,18 +140,16 @@ class Evaluator:
         with device_lock():
             if self._holdout is None:
                 self._on_phase(Phase(name="scoring the baseline on the holdout split"))
-                self._holdout = self._scorer_of(self._task.holdout)
+                self._timer.make_ready(self._baseline)
+                self._holdout = self._scorer_of(self._task.holdout, self._baseline.executable)
+                self._timer.make_room(self._baseline)
             return confirming.confirm(
-                self._baseline,
+                self._timer,
                 [partial(self._compile_to_confirm, number, policy) for number, policy in enumerate(policies)],
                 self._holdout,
                 self._inputs,
                 self._device,
-                reference_ms=self.baseline.latency.milliseconds,
-                examples=self._task.batch_size,
-                effort=self._effort,
-                seed=self._seed,
-                before_timing=lambda: self._begin("timing", len(policies) * self._timing_s),
+                before_timing=lambda: self._begin("timing", self._timer.allowance(len(policies))),
             )
 
     def time_kernels(self, choices: Mapping[str, Sequence[Precision]], *, known: Times, budget_s: float) -> KernelTable:
@@ -161,7 +167,7 @@ class Evaluator:
 
     def close(self) -> None:
         """Lets go of everything on the device."""
-        for name in ("_baseline", "_scorer", "_inputs", "_params", "_baseline_call"):
+        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer"):
             self.__dict__.pop(name, None)
         self._holdout = None
 
@@ -172,30 +178,49 @@ class Evaluator:
         self.close()
 
     def _measure_baseline(self, reference_ms: float | None) -> None:
-        task = self._task
         self._on_phase(Phase(name="compiling the program as written"))
-        self._params = commit(task.params, self._device)
+        self._params = self._place_params(self._task.params)
+        task = self._task = self._task.with_params(self._params)  # which lets go of those that lie elsewhere
         inputs, _, _ = next(task.search.batches(task.batch_size))
         self._inputs = commit(inputs, self._device)
-        self._baseline = compile_baseline(task.apply, self._params, self._inputs, self._device)
+        executable = compile_baseline(task.apply, self._params, self._inputs, self._device)
         started = time.perf_counter()
-        self._scorer = self._scorer_of(task.search)
+        self._scorer = self._scorer_of(task.search, executable)
         scored = time.perf_counter()
-        self._baseline_call = self._baseline.timed_call(self._inputs, self._device)
-        self._baseline_call()
-        times = time_alone(self._baseline_call, effort=self._effort)
-        self._baseline_s = float(times.min())
+        self._baseline = Timed(executable=executable, call=executable.timed_call(self._inputs, self._device))
+        self._timer = Timer(
+            self._baseline,
+            examples=task.batch_size,
+            # An accelerator's neighbors are in no book of the host's.
+            watch=Watch(read_usage if jax.devices()[0].platform == "cpu" else None),
+            reference_ms=reference_ms,
+            effort=self._effort,
+            seed=self._seed,
+            slow=self._slow,
+            kept=self._kept,
+        )
         own = self._scorer.baseline_scored()
         self.baseline = Measurement(
-            latency=baseline_latency(times, reference_ms, task.batch_size),
+            latency=self._timer.latency,
             quality=own.quality,
             metrics=own.metrics,
-            memory=measure_memory(self._baseline),
-            costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
+            memory=measure_memory(executable),
+            costs=replace(executable.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
         )
 
-    def _scorer_of(self, split: Split) -> Scorer:
-        task, baseline = self._task, self._baseline
+    def _place_params(self, params: Any) -> Any:
+        """The parameters on the device, or where only one program's fit, on the host: what is packed goes to the device."""
+        if self._kept != ALTERNATE:
+            return commit(params, self._device)
+        if not isinstance(self._device, jax.Device):
+            raise InputError(
+                "the baseline cannot alternate with candidates whose parameters are spread over several devices; "
+                "leave --baseline at resident"
+            )
+        return on_host(params)
+
+    def _scorer_of(self, split: Split, baseline: Executable) -> Scorer:
+        task = self._task
         return Scorer(split, task.batch_size, task.metric, baseline, self._device, self._seed, task.constraints)
 
     def _begin(self, name: str, extra_s: float = 0.0, index: int | None = None) -> None:
@@ -205,11 +230,6 @@ class Evaluator:
     def _scoring_s(self) -> float:
         """Seconds that scoring may take besides the deadline: a program at the limit of what counts as slow, thrice."""
         return 3 * self._slow * self.baseline.costs.quality_s
-
-    @property
-    def _timing_s(self) -> float:
-        """Seconds that timing one candidate may take besides the deadline."""
-        return 10 * self._effort.seconds + 3 * self._effort.pairs * (1 + self._slow) * self._baseline_s
 
     def _compile_to_confirm(self, number: int, policy: Policy) -> Executable:
         self._begin("compiling and scoring", self._deadline_s + self._scoring_s, number)
@@ -250,16 +270,9 @@ class Evaluator:
             return self._quality_failure(scored, costs)
         effective = self._effective(executable, policy)
         memory = measure_memory(executable)
-        self._begin("timing", self._timing_s)
+        self._begin("timing", self._timer.allowance())
         started = time.perf_counter()
-        (latency,) = compare(
-            self._baseline_call,
-            [call],
-            reference_ms=self.baseline.latency.milliseconds,
-            examples=self._task.batch_size,
-            effort=self._effort,
-            seed=self._seed,
-        )
+        (latency,) = self._timer.compare([Timed(executable=executable, call=call)])
         return Measurement(
             latency=latency,
             quality=scored.quality,
@@ -283,25 +296,11 @@ class Evaluator:
         if non_finite is not None:
             return Failure(cause=NON_FINITE, message=non_finite.message)
         self._begin("timing")
-        ratio = self._quick_ratio(call, warm_up_s)
+        ratio = self._timer.times_slower(call, warm_up_s)
         if ratio is None:
             return None
         limit = f"more than {self._slow:g} times is not measured further"
         return Failure(cause=SLOW, message=f"one call takes {ratio:.1f} times the baseline's; {limit}")
-
-    def _quick_ratio(self, call: Callable[[], Any], warm_up_s: float) -> float | None:
-        """How many times slower than the baseline a candidate is when that is beyond the cut, else None."""
-        limit = self._slow * self._baseline_s
-        if warm_up_s > max(1.0, 3 * limit):  # no warm-up costs that much; do not wait for two more
-            return warm_up_s / self._baseline_s
-        seconds = quick(call)
-        if seconds <= limit:
-            return None
-        # The machine may have slowed down since the baseline was timed, and two short calls may both have been interrupted.
-        runs = [self._baseline_call, call] if seconds < _SECOND_LOOK_S else [self._baseline_call]
-        baseline_s, *again = best_in_turns(runs, _SECOND_LOOK_S * len(runs))
-        ratio = min([seconds, *again]) / baseline_s
-        return ratio if ratio > self._slow else None
 
     def _quality_failure(self, outcome: NonFinite | GivenUp, costs: Costs) -> Failure:
         if isinstance(outcome, NonFinite):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from tuner.measure.compile_cache import stable_locations, watch_compile_cache
 from tuner.measure.hlo import Module, parse_hlo
+from tuner.measure.weights import Weights
 from tuner.measurement import Costs
 from tuner.policy import Policy
 from tuner.program import Program, prepare
@@ -27,18 +28,23 @@ class Executable:
 
     Attributes:
         compiled: takes (weights, *inputs), inputs as `cast_inputs` gives them.
-        weights: a pytree of committed arrays.
+        held: the weights, which may have to make room.
         cast_inputs: what preprocessing does to the inputs of one batch.
         costs: of preparing, tracing and compiling.
         input_specs: shape and dtype of one batch's inputs, as `cast_inputs` gives them.
     """
 
     compiled: jax.stages.Compiled
-    weights: PyTree
+    held: Weights
     weight_bytes: int
     cast_inputs: Callable[..., tuple[PyTree, ...]]
     costs: Costs
     input_specs: tuple[PyTree, ...]
+
+    @property
+    def weights(self) -> PyTree:
+        """The pytree of weights, on the device but for what was set aside."""
+        return self.held.tree
 
     @cached_property
     def module(self) -> Module:
@@ -52,8 +58,8 @@ class Executable:
     def timed_call(self, inputs: tuple[PyTree, ...], device: Place) -> Callable[[], object]:
         """A call on inputs that already lie on the device, which returns when its outputs are there."""
         ready = commit(self.cast_inputs(*inputs), device)
-        compiled, weights = self.compiled, self.weights
-        return lambda: jax.block_until_ready(compiled(weights, *ready))
+        compiled, held = self.compiled, self.held
+        return lambda: jax.block_until_ready(compiled(held.tree, *ready))
 
 
 def place_of(params: PyTree) -> Place:
@@ -140,7 +146,7 @@ def _compile(
     compiled_at = time.perf_counter()
     return Executable(
         compiled=compiled,
-        weights=weights,
+        held=Weights(weights),
         weight_bytes=tree_bytes(weights) if weight_bytes is None else weight_bytes,
         cast_inputs=cast_inputs,
         costs=Costs(

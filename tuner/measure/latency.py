@@ -21,6 +21,7 @@ from tuner.measurement import Latency
 
 Run = Callable[[], object]
 Clock = Callable[[], float]
+Begin = Callable[[int], object]
 Times = NDArray[np.float64]
 
 RESAMPLES = 1000
@@ -45,7 +46,7 @@ class Effort:
         sample_s: what one sample lasts at least; a shorter program is called several times, and the median call counts.
             A millisecond is ten thousand times the clock's resolution, and long enough for an interruption to be
             outvoted in a program that takes a tenth of it.
-        tail_s: for one candidate; a narrow interval is not the end until then, or until p99 has the calls it needs.
+        least_s: for one candidate; a narrow interval is not the end before: slow calls and neighbors take time to show.
     """
 
     width: float = 0.02
@@ -53,7 +54,7 @@ class Effort:
     pairs: int = 10
     least_pairs: int = 6
     sample_s: float = 0.001
-    tail_s: float = 0.25
+    least_s: float = 0.25
 
 
 FULL_EFFORT = Effort()
@@ -85,24 +86,39 @@ def compare(
 
 
 def in_turns(
-    runs: Sequence[Run], *, effort: Effort = FULL_EFFORT, clock: Clock = time.perf_counter, seed: int = 0
+    runs: Sequence[Run],
+    *,
+    effort: Effort = FULL_EFFORT,
+    clock: Clock = time.perf_counter,
+    seed: int = 0,
+    begin: Begin | None = None,
 ) -> Times:
-    """Seconds of every call, by round, program and call; the first program is the one that the others are held against."""
+    """Seconds of every call, by round, program and call.
+
+    Args:
+        runs: the programs; the first is the one that the others are held against.
+        effort: when to stop.
+        clock: monotonic seconds.
+        seed: of the bootstrap.
+        begin: called with the number of a program when its turn begins, to make room for it; one call that does not
+            count follows.
+    """
+    turn = _Turn(runs, begin)
     # The same for all: the median of one call and that of five are different statistics of a skewed distribution.
-    calls = max(_calls_per_sample(run, effort.sample_s, clock) for run in runs)
+    calls = max(_calls_per_sample(turn.of(index), effort.sample_s, clock) for index in range(len(runs)))
     # Sharing the baseline, n candidates get by with the time of (n + 1) / 2 pairs for as many pairs each.
     share = len(runs) / 2
     rounds: list[list[list[float]]] = []
     started = clock()
     check_at = max(effort.least_pairs, 1)
     while True:
-        rounds.append(_one_round(runs, calls, len(rounds), clock))
+        rounds.append(_one_round(turn, len(runs), calls, len(rounds), clock))
         elapsed = clock() - started
         if elapsed >= effort.seconds * share and len(rounds) >= effort.pairs:
             break
         if len(rounds) >= check_at:
-            has_tail = elapsed >= effort.tail_s * share or len(rounds) * calls >= _CALLS_FOR_P99
-            if has_tail and all(_is_narrow(rounds, index, effort.width, seed) for index in range(1, len(runs))):
+            is_long = elapsed >= effort.least_s * share
+            if is_long and all(_is_narrow(rounds, index, effort.width, seed) for index in range(1, len(runs))):
                 break
             # Growing steps keep the bootstrap a small part of the time, even ones keep AB and BA in balance.
             check_at = 2 * (int(len(rounds) * 1.25) // 2 + 1)
@@ -137,7 +153,7 @@ def summarize(
         examples: per call, for the throughput.
         seed: of the bootstrap.
     """
-    candidate, baseline = _samples(candidate_s), _samples(baseline_s)
+    candidate, baseline = samples_of(candidate_s), samples_of(baseline_s)
     ratio, low, high = median_interval(candidate / baseline, seed)
     p10, median, p90 = np.percentile(baseline, [10, 50, 90])
     reference = float(median) * 1000 if reference_ms is None else reference_ms
@@ -157,18 +173,24 @@ def summarize(
     )
 
 
+def samples_of(calls_s: Times) -> Times:
+    """Seconds of the median call of each sample: of several short ones, those that were interrupted do not count."""
+    samples: Times = np.median(calls_s.reshape(len(calls_s), -1), axis=1)
+    return samples
+
+
 def baseline_latency(baseline_s: Times, reference_ms: float | None = None, examples: int | None = None) -> Latency:
     """The baseline measured against itself: a ratio of exactly one, and its own median time unless there is an older one."""
     return summarize(baseline_s, baseline_s, reference_ms, examples=examples)
 
 
 def time_alone(run: Run, *, effort: Effort = FULL_EFFORT, clock: Clock = time.perf_counter) -> Times:
-    """Seconds of each call in at least `effort.pairs` samples, for at most a third of `effort.seconds` once those are there."""
+    """What `in_turns` gives, of one program: at least `effort.pairs` rounds, and then no longer than a third of its time."""
     calls = _calls_per_sample(run, effort.sample_s, clock)
     started = clock()
-    samples: list[list[float]] = []
+    samples: list[list[list[float]]] = []
     while len(samples) < effort.pairs or (clock() - started < effort.seconds / 3 and len(samples) < 10 * effort.pairs):
-        samples.append(_call(run, calls, clock))
+        samples.append([_call(run, calls, clock)])
     return np.asarray(samples)
 
 
@@ -209,10 +231,27 @@ def order_of_round(index: int, size: int) -> list[int]:
     return order[::-1] if index % 2 else order
 
 
-def _one_round(runs: Sequence[Run], calls: int, index: int, clock: Clock) -> list[list[float]]:
-    seconds: list[list[float]] = [[] for _ in runs]
-    for which in order_of_round(index, len(runs)):
-        seconds[which] = _call(runs[which], calls, clock)
+class _Turn:
+    """Whose turn it is, where programs have to make room for each other."""
+
+    def __init__(self, runs: Sequence[Run], begin: Begin | None) -> None:
+        self._runs = runs
+        self._begin = begin
+        self._last: int | None = None
+
+    def of(self, index: int) -> Run:
+        """The program of that number, ready to be timed."""
+        if self._begin is not None and index != self._last:
+            self._begin(index)
+            self._runs[index]()
+            self._last = index
+        return self._runs[index]
+
+
+def _one_round(turn: _Turn, size: int, calls: int, index: int, clock: Clock) -> list[list[float]]:
+    seconds: list[list[float]] = [[] for _ in range(size)]
+    for which in order_of_round(index, size):
+        seconds[which] = _call(turn.of(which), calls, clock)
     return seconds
 
 
@@ -224,11 +263,6 @@ def _call(run: Run, calls: int, clock: Clock) -> list[float]:
         run()
         times.append(clock() - started)
     return times
-
-
-def _samples(calls_s: Times) -> Times:
-    """Seconds of the median call of each sample: of several short ones, those that were interrupted do not count."""
-    return np.median(calls_s.reshape(len(calls_s), -1), axis=1)
 
 
 def _around(samples: Times) -> Times:

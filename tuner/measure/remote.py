@@ -22,7 +22,7 @@ from tuner.measure.sending import (
     refusal,
     shares_accelerator,
 )
-from tuner.measurement import Confirmation, Failure, Measurement
+from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement
 from tuner.policy import Policy
 from tuner.program import Program
 from tuner.task import Task
@@ -74,12 +74,13 @@ class IsolatedEvaluator:
     Args:
         task: what is tuned; it must be possible to send.
         program: the captured task.
-        max_drop: as of `Evaluator`, like the next five.
+        max_drop: as of `Evaluator`, like the next six.
         objectives: what the search minimizes.
         deadline_s: seconds that compiling, and one call, may take before the child is ended.
         reference_ms: the study's baseline in milliseconds.
         effort: how long a candidate is timed.
         seed: of the bootstraps.
+        baseline: "resident" or "alternate".
         memory_limit: bytes that a child may take beyond its baseline; by default nearly all that is free.
         say: called with each remark for the user.
         command: the child's program.
@@ -101,6 +102,7 @@ class IsolatedEvaluator:
         reference_ms: float | None = None,
         effort: Effort = FULL_EFFORT,
         seed: int = 0,
+        baseline: str = RESIDENT,
         memory_limit: int | None = None,
         say: Say = lambda text: None,
         command: Sequence[str] = COMMAND,
@@ -115,6 +117,7 @@ class IsolatedEvaluator:
             "reference_ms": reference_ms,
             "effort": dataclasses.asdict(effort),
             "seed": seed,
+            "baseline": baseline,
             "memory_limit": memory_limit,
         }
         self._task = task

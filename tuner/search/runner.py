@@ -10,6 +10,7 @@ from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.measure import device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
+from tuner.measurement import RESIDENT
 from tuner.policy import Policy
 from tuner.policy_file import check_fits
 from tuner.program import Program
@@ -51,6 +52,7 @@ def search(
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
+    baseline: str = RESIDENT,
     progress: bool | Callable[[ProgressEvent], Any] = True,
 ) -> Study:
     """Search for the best precision of every layer; called again with the same study, goes on where it stopped.
@@ -72,6 +74,8 @@ def search(
         deadline: time that compiling a candidate, and one call of it, may take.
         memory_limit: what a candidate may take beyond the baseline: "8GB", or bytes; by default nearly all that is free.
             On a CPU; on an accelerator the limit is JAX's own share of its memory (XLA_PYTHON_CLIENT_MEM_FRACTION).
+        baseline: "resident": candidates are timed call by call beside it; "alternate": their weights take turns on the
+            device, for models whose weights do not fit twice. Blocks of calls are paired then, and intervals are wider.
         progress: False for silence, or a callable that gets a ProgressEvent after every candidate.
 
     Raises:
@@ -97,6 +101,7 @@ def search(
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,
+        baseline=baseline,
     )
     return run_search(task, settings, progress)
 
@@ -160,6 +165,7 @@ def _run(
             program,
             isolation=settings.isolation,
             memory_limit=settings.memory_limit,
+            baseline=settings.baseline,
             deadline_s=settings.deadline_s,
             say=display.note,
             max_drop=begun.drop,

@@ -8,6 +8,7 @@ from typing import Any
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.front import OBJECTIVES, check_objectives
+from tuner.measurement import ALTERNATE, RESIDENT
 from tuner.policy import Policy
 from tuner.policy_file import load_policy
 from tuner.search.budget import DEFAULT_SECONDS, Budget, check_trials, parse_budget, parse_size
@@ -18,6 +19,7 @@ DEFAULT_DROP = Drop(0.01)
 DEFAULT_DEADLINE = "5m"
 CHILD, NONE = "child", "none"
 ISOLATIONS = (CHILD, NONE)
+BASELINES = (RESIDENT, ALTERNATE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +42,8 @@ class Settings:
     # Of one candidate: seconds to compile or to make one call, and bytes beyond the baseline's; None: nearly all.
     deadline_s: float = 300.0
     memory_limit: int | None = None
+    # Whether the baseline's weights stay on the device beside a candidate's.
+    baseline: str = RESIDENT
     # What the task's module recommends for a new study.
     recommended_drop: Drop = DEFAULT_DROP
     recommended_space: Space | None = None
@@ -64,6 +68,7 @@ def check_settings(
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
+    baseline: str = RESIDENT,
     recommended_trials: int | None = None,
     recommended_drop: str | float | None = None,
     recommended_space: Space | None = None,
@@ -94,6 +99,7 @@ def check_settings(
         isolation=_check_isolation(isolation),
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
+        baseline=_check_baseline(baseline),
         recommended_drop=DEFAULT_DROP if recommended_drop is None else Drop.parse(recommended_drop),
         recommended_space=recommended_space,
     )
@@ -119,6 +125,15 @@ def _check_isolation(isolation: str) -> str:
             "or none to stay in this one, for a debugger"
         )
     return isolation
+
+
+def _check_baseline(baseline: str) -> str:
+    if baseline not in BASELINES:
+        raise InputError(
+            f"baseline {baseline!r} is neither of {', '.join(BASELINES)}; give resident to time candidates call by call "
+            "beside it, or alternate where the weights of two programs do not fit the device"
+        )
+    return baseline
 
 
 def _check_seed(seed: Any) -> int:
