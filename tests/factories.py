@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from search_spaces import Precision
 from tuner.front import Point
-from tuner.measurement import Confirmation, Costs, Latency, Measurement, Memory, Quality
+from tuner.measurement import Confirmation, Costs, FurtherMetric, Latency, Measurement, Memory, Quality
 from tuner.policy import Assignment, Policy, ProgramSignature
 from tuner.store.records import StudyRecord
 
@@ -49,6 +49,17 @@ def make_quality(drop: float = 0.0, width: float = 0.004, baseline: float = 0.9)
     )
 
 
+def make_metric(drop: float = 0.0, allowed: float = 0.01, width: float = 0.002, value: float = 0.4) -> FurtherMetric:
+    return FurtherMetric(
+        value=value,
+        drop=drop,
+        drop_low=drop - width / 2,
+        drop_high=drop + width / 2,
+        method="paired bootstrap",
+        allowed=allowed,
+    )
+
+
 def make_measurement(ratio: float = 0.5, drop: float = 0.0, memory: int = 1000, **kwargs) -> Measurement:
     return Measurement(
         latency=make_latency(ratio),
@@ -59,8 +70,8 @@ def make_measurement(ratio: float = 0.5, drop: float = 0.0, memory: int = 1000, 
     )
 
 
-def make_confirmation(ratio: float = 0.5, drop: float = 0.0) -> Confirmation:
-    return Confirmation(latency=make_latency(ratio), quality=make_quality(drop))
+def make_confirmation(ratio: float = 0.5, drop: float = 0.0, **kwargs) -> Confirmation:
+    return Confirmation(latency=make_latency(ratio), quality=make_quality(drop), **kwargs)
 
 
 def make_point(trial: int = 1, ratio: float = 0.5, drop: float = 0.0, memory: int = 1000, **kwargs) -> Point:

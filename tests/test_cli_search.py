@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.factories import make_confirmation
+from tests.factories import make_confirmation, make_metric
 from tests.search_bench import FakeEvaluator
 from tests.test_cli_errors import complains
 from tuner import measure
@@ -227,6 +227,15 @@ def test_another_metric_is_another_study(capsys):
     assert "study 'tiny' was begun with the metric top1 and cannot go on with cross_entropy" in sentence
 
 
+def test_other_constraints_are_another_study(capsys):
+    run(capsys, "search", "tiny.py", "--trials", "2", "-q")
+    Path("tiny.py").write_text(
+        TASK.replace("batch_size=16", "batch_size=16, constraints={'agreement': '1%', 'cosine': None}")
+    )
+    sentence = complains(capsys, "search", "tiny.py", "--trials", "4")
+    assert "begun with the constraints none and cannot go on with agreement 1%, cosine any; go back to none" in sentence
+
+
 def test_a_front_of_the_baseline_alone_says_so(capsys):
     out, err = run(capsys, "search", "tiny.py", "--trials", "1")
     assert "baseline" in out
@@ -269,6 +278,7 @@ def test_verify_holds_where_it_was_made(capsys):
     [
         (make_confirmation(5.0, 0.0), "latency_holds"),
         (make_confirmation(0.5, 0.5), "quality_holds"),
+        (make_confirmation(0.5, 0.0, metrics={"agreement": make_metric(0.05, 0.01)}), "quality_holds"),
         (Failure(cause=COMPILE_ERROR, message="no"), "holds"),
     ],
 )

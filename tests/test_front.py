@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.factories import INFINITY, NAN, make_confirmation, make_latency, make_measurement, make_point
+from tests.factories import INFINITY, NAN, make_confirmation, make_latency, make_measurement, make_metric, make_point
 from tuner.drop import Drop
 from tuner.errors import GoalMissed, InputError
 from tuner.front import BASELINE, OBJECTIVES, choose, dominates, knee, pareto, values
 from tuner.measurement import Failure
 
+BROKEN = {"agreement": make_metric(0.05, 0.01)}
+KEPT = {"agreement": make_metric(0.005, 0.01), "mse": make_metric(0.5, NAN)}
 LATENCY_QUALITY = ("latency", "quality")
 
 # Few different numbers, so that ties and equal points are common; and what must never enter.
@@ -21,10 +23,16 @@ objectives = st.sampled_from([tuple(names) for size in (1, 2, 3) for names in it
 @st.composite
 def clouds(draw, finite=False):
     pick = st.sampled_from([0.25, 0.5, 1.0]) if finite else numbers
-    rows = draw(st.lists(st.tuples(pick, pick, st.sampled_from([100, 200, 300]), st.booleans()), max_size=8))
+    rows = draw(
+        st.lists(st.tuples(pick, pick, st.sampled_from([100, 200, 300]), st.booleans(), st.booleans()), max_size=8)
+    )
     return [
-        make_point(trial, ratio, drop, memory, **({"policy": None} if reference else {}))
-        for trial, (ratio, drop, memory, reference) in enumerate(rows)
+        make_point(
+            trial,
+            measurement=make_measurement(ratio, drop, memory, metrics=BROKEN if breaks and not finite else {}),
+            **({"policy": None} if reference else {}),
+        )
+        for trial, (ratio, drop, memory, reference, breaks) in enumerate(rows)
     ]
 
 
@@ -59,17 +67,28 @@ def test_what_is_not_finite_neither_dominates_nor_enters(points, names):
 @given(clouds(), objectives)
 def test_the_front_is_exactly_what_no_policy_beats_or_equals_earlier(points, names):
     def pushed_off(point):
-        rivals = [p for p in points if is_finite(p, names) and (point.is_reference or not p.is_reference)]
+        rivals = [p for p in eligible if point.is_reference or not p.is_reference]
         equals = (
             p for p in rivals if values(p, names) == values(point, names) and p is not point and p.trial < point.trial
         )
         return any(dominates(p, point, names) for p in rivals) or any(equals)
 
-    expected = [point for point in points if is_finite(point, names) and not pushed_off(point)]
+    eligible = [p for p in points if is_finite(p, names) and p.keeps_constraints]
+    expected = [point for point in eligible if not pushed_off(point)]
     # A reference equal to a policy is covered by it, whatever the order of their trials.
-    policies = {values(p, names) for p in points if not p.is_reference}
+    policies = {values(p, names) for p in eligible if not p.is_reference}
     expected = [p for p in expected if not (p.is_reference and values(p, names) in policies)]
     assert sorted(p.trial for p in pareto(points, names)) == [p.trial for p in expected]
+
+
+@given(clouds(), objectives)
+def test_what_breaks_a_constraint_neither_dominates_nor_enters(points, names):
+    assert all(point.keeps_constraints for point in pareto(points, names))
+    for a, b in itertools.product(points, repeat=2):
+        if not a.keeps_constraints:
+            assert not dominates(a, b, names)
+        elif not b.keeps_constraints and is_finite(a, names) and is_finite(b, names):
+            assert dominates(a, b, names)
 
 
 @given(clouds(), objectives, st.randoms(use_true_random=False))
@@ -211,6 +230,28 @@ def test_a_speed_up_that_is_certainly_gone_rejects_for_latency_only():
 def test_a_nan_on_the_holdout_rejects_and_elsewhere_never_enters():
     assert "rejected" in missed(BASE, confirmed(1, 0.5, 0.0, holdout=NAN))
     assert pick(BASE, confirmed(1, NAN, 0.0), confirmed(2, 0.5, NAN)) == (BASE, [])
+
+
+def constrained(trial, ratio, metrics, again=None):
+    confirmation = make_confirmation(ratio, 0.0, metrics=metrics if again is None else again)
+    return make_point(trial, measurement=make_measurement(ratio, 0.0, 1000, metrics=metrics), confirmation=confirmation)
+
+
+def test_what_breaks_a_constraint_is_not_chosen():
+    point, rejected = pick(BASE, constrained(1, 0.3, BROKEN), constrained(2, 0.5, KEPT))
+    assert (point.trial, rejected) == (2, [])
+    assert missed(BASE, constrained(1, 0.3, BROKEN)) == (
+        "no point within max drop 1% and the constraint on agreement is faster than the baseline: the nearest is trial 1 "
+        "(trial 1) at 0.3 of the baseline's latency with a drop of 0 [-0.002, 0.002], and of 0.05 in agreement where "
+        "0.01 is allowed; allow a larger --max-drop or search for longer"
+    )
+
+
+def test_a_constraint_that_does_not_hold_on_the_holdout_rejects():
+    broken = constrained(1, 0.3, KEPT, again=BROKEN)
+    point, rejected = pick(BASE, broken, constrained(2, 0.5, KEPT))
+    assert (point.trial, rejected) == (2, [broken])
+    assert "and there a drop of 0, and of 0.05 in agreement where 0.01 is allowed at 0.3" in missed(BASE, broken)
 
 
 def test_unconfirmed_points_count_only_when_asked_for():

@@ -33,8 +33,9 @@ def apply(params, x):
 LABELS = np.asarray(apply(PARAMS, INPUTS)).argmax(1).astype(np.int32)
 
 
-def make_task(apply=apply, metric="top1", params=PARAMS):
-    return Task(name="small", apply=apply, params=params, inputs=INPUTS, labels=LABELS, batch_size=64, metric=metric)
+def make_task(apply=apply, metric="top1", params=PARAMS, **more):
+    fields = {"inputs": INPUTS, "labels": LABELS, "batch_size": 64, **more}
+    return Task(name="small", apply=apply, params=params, metric=metric, **fields)
 
 
 def make_evaluator(task, **settings):
@@ -238,6 +239,38 @@ def test_a_smaller_is_better_metric_finds_its_losers():
     assert isinstance(evaluator.measure_cast("bf16"), Measurement)  # a softmax does not see a shift
     evaluator, _ = make_evaluator(make_task(Broken(lambda outputs: -3 * outputs), metric="cross_entropy"))
     assert evaluator.measure_cast("bf16").cause == "certain loser"
+
+
+CONSTRAINTS = {"cross_entropy": "2%rel", "agreement": 0.1, "perplexity": None}
+
+
+def test_further_metrics_are_measured_on_both_splits():
+    evaluator, program = make_evaluator(make_task(constraints=CONSTRAINTS))
+    own = evaluator.baseline.metrics
+    assert list(own) == list(CONSTRAINTS)
+    assert own["agreement"].value == 1.0
+    assert own["cross_entropy"].allowed == pytest.approx(0.02 * own["cross_entropy"].value)
+    policy = uniform(program, "i8/i8/i32")
+    measured = evaluator.measure(policy)
+    (confirmed,) = evaluator.confirm([policy])
+    for found in (measured, confirmed):
+        assert found.metrics["agreement"].value > 0.9
+        entropy, perplexity = found.metrics["cross_entropy"], found.metrics["perplexity"]
+        assert perplexity.value == pytest.approx(np.exp(entropy.value), rel=1e-5)
+        assert perplexity.drop_low <= perplexity.drop <= perplexity.drop_high
+    assert measured.metrics["cross_entropy"].value != confirmed.metrics["cross_entropy"].value
+
+
+def test_a_certain_loser_in_a_constraint_is_not_timed():
+    shifted = Broken(lambda outputs: jnp.roll(outputs, 1, axis=1))
+    task = make_task(
+        shifted, metric=Metric(name="zero", score=lambda o, y: 0.0 * o[:, 0]), constraints={"agreement": 0.05}
+    )
+    outcome = make_evaluator(task)[0].measure_cast("bf16")
+    assert isinstance(outcome, Failure)
+    assert outcome.cause == "certain loser"
+    assert "agreement drops by 1 on" in outcome.message
+    assert "twice the allowed drop is 0.1" in outcome.message
 
 
 def test_a_metric_of_ones_own():

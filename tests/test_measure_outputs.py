@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tuner.errors import InputError
 from tuner.measure.outputs import BaselineOutputs, RelativeError, count_non_finite, floating, widen
 
 ALL = np.ones(2, bool)
@@ -66,3 +67,13 @@ def test_baseline_outputs_are_bounded_and_once_full_stay_so(monkeypatch):
         outputs.keep({"x": jnp.zeros(size)})
     assert outputs.of(0, (1,))["x"].tolist() == [0.0, 0.0]
     assert (outputs.of(1, (1,)), outputs.of(2, (2,))) == (101, 102)
+
+
+def test_baseline_outputs_that_cannot_be_had_again_must_fit(monkeypatch):
+    monkeypatch.setattr("tuner.measure.outputs._KEPT_BYTES", 2**20)
+    outputs = BaselineOutputs(lambda inputs: inputs, again=False)
+    outputs.keep(jnp.zeros(1000))
+    with pytest.raises(
+        InputError, match=r"needs more than 1 MiB of its outputs, and with --baseline alternate it cannot"
+    ):
+        outputs.keep(jnp.zeros(2**18))

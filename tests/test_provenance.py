@@ -5,14 +5,24 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.factories import DEVICE, NAN, SIGNATURE, make_confirmation, make_measurement, make_policy, make_study
+from tests.factories import (
+    DEVICE,
+    NAN,
+    SIGNATURE,
+    make_confirmation,
+    make_measurement,
+    make_metric,
+    make_policy,
+    make_study,
+)
 from tuner.errors import PolicyError
-from tuner.measurement import Failure, Latency, Memory, Quality
+from tuner.measurement import Failure, FurtherMetric, Latency, Memory, Quality
 from tuner.policy_file import load_policy, policy_schema, policy_to_text
 from tuner.provenance import FIELDS, recorded_confirmation, recorded_measurement, with_provenance
 from tuner.store import CandidateRecord, Owner
 
-STUDY = make_study(id=3)
+STUDY = make_study(id=3, constraints={"cross_entropy": "2%rel", "mse": None})
+METRICS = {"cross_entropy": make_metric(0.004, 0.008), "mse": make_metric(0.1, NAN)}
 
 
 def make_candidate(**kwargs):
@@ -23,8 +33,8 @@ def make_candidate(**kwargs):
         "label": "trial 7",
         "key": "key",
         "policy": make_policy("bf16", program=None),
-        "outcome": make_measurement(0.4, 0.003, effective={"dense_0": "as requested"}),
-        "confirmation": make_confirmation(0.41, 0.004),
+        "outcome": make_measurement(0.4, 0.003, effective={"dense_0": "as requested"}, metrics=METRICS),
+        "confirmation": make_confirmation(0.41, 0.004, metrics={"cross_entropy": make_metric(0.005, 0.008)}),
         "owner": Owner.current(),
         "started": STUDY.created,
     }
@@ -41,7 +51,10 @@ def test_an_exported_policy_says_where_it_comes_from_and_what_was_measured():
     assert loaded.provenance["study"] == "digits"
     assert loaded.provenance["trial"] == 7
     assert loaded.provenance["device"] == DEVICE
-    assert dataclasses.replace(recorded_measurement(loaded), costs=candidate.outcome.costs) == candidate.outcome
+    assert loaded.provenance["constraints"] == {"cross_entropy": "2%rel", "mse": None}
+    read = recorded_measurement(loaded)
+    assert repr(dict(read.metrics)) == repr(METRICS)
+    assert dataclasses.replace(read, costs=candidate.outcome.costs, metrics=METRICS) == candidate.outcome
     assert recorded_confirmation(loaded) == candidate.confirmation
 
 
@@ -51,6 +64,9 @@ def test_what_is_written_is_valid_and_has_every_field_that_the_schema_knows():
     assert set(document["provenance"]) == set(FIELDS)
     schema = policy_schema()["$defs"]
     assert set(schema["provenance"]["properties"]) == set(FIELDS)
+    one = schema["numbers"]["properties"]["metrics"]["additionalProperties"]
+    names = [field.name for field in dataclasses.fields(FurtherMetric)]
+    assert one["required"] == list(one["properties"]) == names
     for part, cls in (("latency", Latency), ("quality", Quality), ("memory", Memory)):
         fields = dataclasses.fields(cls)
         required = [field.name for field in fields if field.default is dataclasses.MISSING]

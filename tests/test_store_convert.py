@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from tests.factories import make_confirmation, make_latency, make_measurement, make_policy, make_study
+from tests.factories import make_confirmation, make_latency, make_measurement, make_metric, make_policy, make_study
 from tests.test_policy_json import policies
 from tuner.errors import StoreError
-from tuner.measurement import Confirmation, Costs, Failure, Latency, Measurement, Memory, Quality
+from tuner.measurement import Confirmation, Costs, Failure, FurtherMetric, Latency, Measurement, Memory, Quality
 from tuner.store import Owner, Store
 
 OWNER = Owner(host="here", pid=1, started="today")
@@ -43,6 +43,20 @@ qualities = st.builds(
     method=st.sampled_from(["mcnemar", "paired bootstrap"]),
     fidelity=numbers,
 )
+# Kept as JSON, which has no infinity.
+json_numbers = st.floats(allow_nan=True, allow_infinity=False)
+further = st.dictionaries(
+    st.sampled_from(["cross_entropy", "agreement"]),
+    st.builds(
+        FurtherMetric,
+        value=json_numbers,
+        drop=json_numbers,
+        drop_low=json_numbers,
+        drop_high=json_numbers,
+        method=st.sampled_from(["mcnemar", "paired bootstrap"]),
+        allowed=json_numbers,
+    ),
+)
 seconds = st.floats(0, 1e6)
 costs = st.builds(Costs, prepare_s=seconds, trace_s=seconds, compile_s=seconds, quality_s=seconds, latency_s=seconds)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -53,16 +67,20 @@ measurements = st.builds(
     memory=st.builds(Memory, total_bytes=sizes, weight_bytes=sizes),
     costs=costs,
     effective=st.dictionaries(texts, texts, max_size=3),
+    metrics=further,
 )
 failures = st.builds(Failure, cause=texts, message=texts, layer=st.none() | texts, costs=costs)
-confirmations = st.builds(Confirmation, latency=latencies, quality=qualities)
+confirmations = st.builds(Confirmation, latency=latencies, quality=qualities, metrics=further)
 
 
 def comparable(outcome):
     """Equal for equal outcomes, where NaN equals NaN."""
+    if isinstance(outcome, Confirmation):
+        return repr(dataclasses.replace(outcome, metrics=dict(outcome.metrics)))
     if not isinstance(outcome, Measurement):
         return repr(outcome)
-    return repr(dataclasses.replace(outcome, effective={})), dict(outcome.effective)
+    plain = dataclasses.replace(outcome, effective={}, metrics=dict(outcome.metrics))
+    return repr(plain), dict(outcome.effective)
 
 
 @pytest.fixture
@@ -103,6 +121,24 @@ def test_policies_come_back_as_they_were_with_the_program_of_their_study(store, 
     assert read.hash == policy.hash
     assert read.program == make_study().program
     assert read.provenance is None
+
+
+def test_constraints_of_a_study_come_back(store):
+    constraints = {"cross_entropy": "2%rel", "agreement": None}
+    study = store.create_study(make_study("limited", constraints=constraints))
+    assert dict(study.constraints) == dict(store.find_study("limited").constraints) == constraints
+    assert dict(store.create_study(make_study("free")).constraints) == {}
+
+
+def test_what_breaks_a_constraint_is_never_on_the_stored_front(store):
+    study = store.create_study(make_study("limited"))
+    outcomes = [make_measurement(1.0), make_measurement(0.2, metrics={"agreement": make_metric(0.05, 0.01)})]
+    outcomes.append(make_measurement(0.5, metrics={"agreement": make_metric(0.01, 0.01)}))
+    for trial, outcome in enumerate(outcomes):
+        store.record(
+            store.claim(study.id, key=str(trial), policy=make_policy(), label="a", trial=trial, owner=OWNER), outcome
+        )
+    assert [c.trial for c in store.candidates(study.id) if c.on_front] == [2]
 
 
 def test_numbers_from_numpy_are_numbers(store):

@@ -67,6 +67,17 @@ def test_what_compares_with_the_program_as_written_needs_no_labels(metric):
     assert task.search.labels is None
 
 
+def test_constraints_are_further_metrics():
+    task = make(constraints={"cross_entropy": "2%rel", "agreement": None})
+    check_task(task)
+    assert [str(constraint) for constraint in task.constraints] == ["cross_entropy 2%rel", "agreement"]
+    assert make().constraints == ()
+    with pytest.raises(InputError, match="metric 'mse' compares outputs with labels of the same shape"):
+        check_task(make(constraints={"mse": 0.1}))
+    with pytest.raises(InputError, match="constraints name 'top1', which is the metric that is optimized"):
+        make(constraints={"top1": 0.1})
+
+
 def test_several_inputs_pytrees_and_tasks_without_labels():
     task = make(
         apply=lambda params, x, mask: apply(params, x["x"]) * mask[:, None],
@@ -114,6 +125,7 @@ def test_one_changed_value_changes_one_fingerprint():
     assert changed(holdout=0.4) == ["data"]
     assert changed(calibration=X[:4] + 1) == ["data"]
     assert changed(metric="cross_entropy") == ["metric"]
+    assert changed(constraints={"agreement": 0.01}) == ["metric"]
     assert changed(batch_size=33) == ["batch_size"]
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tuner.drop import Drop
 from tuner.errors import GoalMissed, InputError
 from tuner.leave_one_out import layer_losses
-from tuner.measurement import ROUNDING, Confirmation, Failure, Measurement
+from tuner.measurement import ROUNDING, Confirmation, Failure, Measurement, broken_constraints
 from tuner.policy import Policy
 
 BASELINE = "baseline"
@@ -61,6 +61,11 @@ class Point:
         return self.policy is None
 
     @property
+    def keeps_constraints(self) -> bool:
+        """False when a further metric drops by more than its constraint allows; then no front holds it."""
+        return not broken_constraints(self.measurement)
+
+    @property
     def confirmed(self) -> bool:
         """True when it was measured again after the search and on the holdout split."""
         return isinstance(self.confirmation, Confirmation)
@@ -92,22 +97,26 @@ def check_objectives(objectives: Sequence[str]) -> tuple[str, ...]:
 
 
 def dominates(a: Point, b: Point, objectives: Sequence[str] = OBJECTIVES) -> bool:
-    """True when `a` is nowhere worse than `b` and somewhere better; never for NaN or infinite numbers."""
+    """True when `a` is nowhere worse than `b` and somewhere better, or `b` alone breaks a constraint.
+
+    Never for NaN or infinite numbers, nor when `a` breaks a constraint.
+    """
     ours, theirs = values(a, objectives), values(b, objectives)
-    return _finite(ours) and _finite(theirs) and _beats(ours, theirs)
+    better = not b.keeps_constraints or _beats(ours, theirs)
+    return a.keeps_constraints and _finite(ours) and _finite(theirs) and better
 
 
 def pareto(points: Iterable[Point], objectives: Sequence[str] = OBJECTIVES) -> list[Point]:
     """The points that none dominates, best in the first objective first.
 
     Of points with equal numbers the policy with the lowest trial number stands for all. Points with a NaN or infinite
-    number are left out. A reference point is on the front when nothing dominates it, but pushes off only other
+    number are left out, and so are those that break a constraint. A reference point is on the front when nothing dominates it, but pushes off only other
     reference points: it must not hide the best policy that can be exported.
     """
     kept: list[Point] = []
     policies: list[tuple[float, ...]] = []
     references: list[tuple[float, ...]] = []
-    for point in _ordered(points, objectives):
+    for point in (point for point in _ordered(points, objectives) if point.keeps_constraints):
         ours = values(point, objectives)
         rivals = policies + references if point.is_reference else policies
         # Equal to a kept one counts as beaten; a dominator always comes earlier in this order.
@@ -151,7 +160,7 @@ def choose(
     minimize: str = LATENCY,
     confirmed_only: bool = True,
 ) -> tuple[Point, list[Point]]:
-    """The best point within the allowed drop, and the better-looking points that the confirmation rejected.
+    """The best point within the allowed drop and every constraint, and the better-looking points that the confirmation rejected.
 
     The numbers of the search split decide; the confirmation only confirms or rejects, and then the next point is
     tried. The baseline needs no confirmation, and is the answer only where nothing measured beats it.
@@ -180,7 +189,7 @@ def choose(
             if rejected or passed:
                 break  # something looked better: then the program as written is no answer but the lack of one
             return point, []
-        if point.measurement.quality.drop > allowed:
+        if point.measurement.quality.drop > allowed or not point.keeps_constraints:
             passed.append(point)
         elif not _rejected(point, allowed, minimize) and (point.confirmed or not confirmed_only):
             return point, rejected
@@ -218,15 +227,16 @@ def _rejected(point: Point, allowed: float, minimize: str) -> bool:
         return isinstance(point.confirmation, Failure)
     confirmation = point.confirmation
     slower = minimize == LATENCY and point.measurement.latency.ratio < 1 < confirmation.latency.low
-    return slower or not confirmation.quality.drop <= allowed
+    return slower or not confirmation.quality.drop <= allowed or bool(broken_constraints(confirmation))
 
 
 def _how_near(
     drop: Drop, allowed: float, minimize: str, passed: list[Point], rejected: list[Point], ranked: list[Point]
 ) -> str:
     """Why nothing was chosen: the nearest miss, and what to do."""
-    within = [point for point in passed if point.measurement.quality.drop <= allowed]
-    goal = f"no point within max drop {drop}"
+    within = [p for p in passed if p.measurement.quality.drop <= allowed and p.keeps_constraints]
+    constrained = sorted({name for point in ranked for name, m in point.measurement.metrics.items() if m.allowed >= 0})
+    goal = f"no point within max drop {drop}{_and_constraints(constrained)}"
     if within:
         return (
             f"{goal} is confirmed: the best unconfirmed one is {_described(within[0])}; "
@@ -238,7 +248,7 @@ def _how_near(
             f"{_described(rejected[0])}{_holdout(rejected[0])}; allow a larger --max-drop or search for longer"
         )
     if passed:
-        nearest = min(passed, key=lambda point: point.measurement.quality.drop)
+        nearest = min(passed, key=lambda point: (not point.keeps_constraints, point.measurement.quality.drop))
         better = "smaller" if minimize == MEMORY else "faster"
         return (
             f"{goal} is {better} than the baseline: the nearest is {_described(nearest)}{_held_back(nearest, ranked)}; "
@@ -251,7 +261,19 @@ def _described(point: Point) -> str:
     latency, quality = point.measurement.latency, point.measurement.quality
     return (
         f"trial {point.trial} ({point.label}) at {latency.ratio:.3g} of the baseline's latency with a drop of "
-        f"{quality.drop:.4g} [{quality.drop_low:.4g}, {quality.drop_high:.4g}]"
+        f"{quality.drop:.4g} [{quality.drop_low:.4g}, {quality.drop_high:.4g}]{_broken(point.measurement)}"
+    )
+
+
+def _and_constraints(names: Sequence[str]) -> str:
+    return f" and the {'constraint' if len(names) == 1 else 'constraints'} on {', '.join(names)}" if names else ""
+
+
+def _broken(measured: Measurement | Confirmation) -> str:
+    """What the constraints that do not hold have to say."""
+    return "".join(
+        f", and of {metric.drop:.4g} in {name} where {metric.allowed:.4g} is allowed"
+        for name, metric in broken_constraints(measured).items()
     )
 
 
@@ -270,4 +292,4 @@ def _holdout(point: Point) -> str:
     if point.confirmation is None:
         return ""
     latency, quality = point.confirmation.latency, point.confirmation.quality
-    return f", and there a drop of {quality.drop:.4g} at {latency.ratio:.3g}"
+    return f", and there a drop of {quality.drop:.4g}{_broken(point.confirmation)} at {latency.ratio:.3g}"

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PolicyError
 from tuner.json_fields import flat_from_json, flat_to_json, get_field, require
-from tuner.measurement import Confirmation, Latency, Measurement, Memory, Quality
+from tuner.measurement import Confirmation, FurtherMetric, Latency, Measurement, Memory, Quality
 from tuner.policy import Policy
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def with_provenance(study: "StudyRecord", candidate: "CandidateRecord") -> Polic
         "label": candidate.label,
         "device": dict(study.device),
         "metric": study.metric,
+        "constraints": dict(study.constraints),
         "batch_size": study.batch_size,
         "measured": measurement_to_json(candidate.outcome),
         "confirmed": confirmation_to_json(confirmation) if isinstance(confirmation, Confirmation) else None,
@@ -49,12 +51,34 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
         "quality": flat_to_json(measurement.quality),
         "memory": flat_to_json(measurement.memory),
         "effective": dict(measurement.effective),
+        "metrics": metrics_to_json(measurement.metrics),
     }
 
 
 def confirmation_to_json(confirmation: Confirmation) -> dict[str, Any]:
     """Latency and holdout quality as JSON values."""
-    return {"latency": flat_to_json(confirmation.latency), "quality": flat_to_json(confirmation.quality)}
+    return {
+        "latency": flat_to_json(confirmation.latency),
+        "quality": flat_to_json(confirmation.quality),
+        "metrics": metrics_to_json(confirmation.metrics),
+    }
+
+
+def metrics_to_json(metrics: Mapping[str, FurtherMetric]) -> dict[str, Any]:
+    """Further metrics by name as JSON values; null for NaN."""
+    return {name: flat_to_json(metric) for name, metric in metrics.items()}
+
+
+def metrics_from_json(value: Any, where: str) -> MappingProxyType[str, FurtherMetric]:
+    """What `metrics_to_json` wrote.
+
+    Raises:
+        PolicyError: a field is missing or of another type.
+    """
+    require(value, dict, where, "the further metrics")
+    return MappingProxyType(
+        {name: flat_from_json(FurtherMetric, item, where, f"the metric {name!r}") for name, item in value.items()}
+    )
 
 
 def recorded_measurement(policy: Policy, where: str = "the policy") -> Measurement | None:
@@ -76,6 +100,7 @@ _TYPES = {
     "label": str,
     "device": dict,
     "metric": str,
+    "constraints": dict,
     "batch_size": int,
 }
 FIELDS = (*_TYPES, "measured", "confirmed")
@@ -95,6 +120,9 @@ def check_provenance(provenance: Any, where: str) -> Mapping[str, Any] | None:
             get_field(provenance, field, kind, where, "the provenance")
     for key, value in provenance.get("device", {}).items():
         require(value, str, where, f"field {key!r} of the device")
+    for name, drop in provenance.get("constraints", {}).items():
+        if drop is not None:
+            require(drop, str, where, f"the drop of the constraint on {name!r}")
     _read_measurement(provenance, where)
     _read_confirmation(provenance, where)
     checked: Mapping[str, Any] = provenance
@@ -115,6 +143,7 @@ def _read_measurement(provenance: Mapping[str, Any], where: str) -> Measurement 
         quality=_read_part(Quality, value, "quality", where, thing),
         memory=_read_part(Memory, value, "memory", where, thing),
         effective=effective,
+        metrics=metrics_from_json(value.get("metrics", {}), where),
     )
 
 
@@ -127,6 +156,7 @@ def _read_confirmation(provenance: Mapping[str, Any], where: str) -> Confirmatio
     return Confirmation(
         latency=_read_part(Latency, value, "latency", where, thing),
         quality=_read_part(Quality, value, "quality", where, thing),
+        metrics=metrics_from_json(value.get("metrics", {}), where),
     )
 
 

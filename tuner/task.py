@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.constraints import Constraint
+from tuner.constraints import Constraint, Constraints, read_constraints
 from tuner.data import (
     PyTree,
     Split,
@@ -60,6 +60,7 @@ class Task:
         labels: Any = None,
         batch_size: int = 256,
         metric: str | Metric | Score = "top1",
+        constraints: Constraints | None = None,
         holdout: Any = 0.5,
         calibration: Any = None,
         split_scans: bool = False,
@@ -77,6 +78,8 @@ class Task:
             metric: "top1", "top5" (or any k), "cross_entropy", "perplexity", "mse", "psnr"; without labels "agreement" or
                 "cosine", which compare with the program as written; a `Metric`; or a callable(outputs, labels) ->
                 per-example scores.
+            constraints: further metrics -> the drop that each may have, such as {"cross_entropy": "2%rel", "agreement":
+                0.01}; what drops by more is on no front. None instead of a drop measures and shows the metric.
             holdout: share of the examples kept from the search, explicit (inputs, labels), or an iterable of such
                 batches.
             calibration: inputs that set activation scales; by default a slice of the search split.
@@ -95,7 +98,7 @@ class Task:
             "params": params,
             "batch_size": batch_size,
             "metric": found,
-            "constraints": (),
+            "constraints": read_constraints(constraints, found),
             "search": search,
             "holdout": held,
             "calibration": _calibration(calibration, search, held, batch_size),

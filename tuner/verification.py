@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measurement import RESIDENT, Confirmation, Failure
+from tuner.measurement import RESIDENT, Confirmation, Failure, broken_constraints
 from tuner.policy import Policy
 from tuner.provenance import recorded_confirmation, recorded_measurement
 
@@ -41,8 +41,10 @@ class Verification:
 
     @property
     def quality_holds(self) -> bool:
-        """False when it loses more quality on the holdout examples than allowed."""
-        return isinstance(self.result, Confirmation) and self.result.quality.drop <= self.allowed_drop
+        """False when it loses more quality on the holdout examples than allowed, or more of a constrained metric."""
+        if isinstance(self.result, Failure):
+            return False
+        return self.result.quality.drop <= self.allowed_drop and not broken_constraints(self.result)
 
     @property
     def holds(self) -> bool:

@@ -220,8 +220,9 @@ class Evaluator:
         return on_host(params)
 
     def _scorer_of(self, split: Split, baseline: Executable) -> Scorer:
-        task = self._task
-        return Scorer(split, task.batch_size, task.metric, baseline, self._device, self._seed, task.constraints)
+        task, again = self._task, self._kept == RESIDENT
+        settings = task.metric, baseline, self._device, self._seed, task.constraints
+        return Scorer(split, task.batch_size, *settings, again=again)
 
     def _begin(self, name: str, extra_s: float = 0.0, index: int | None = None) -> None:
         self._on_phase(Phase(name=name, seconds=self._deadline_s + extra_s, index=index))

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.errors import InputError
+
 PyTree = Any
 # From the inputs of one batch to its outputs.
 Run = Callable[[tuple[PyTree, ...]], PyTree]
@@ -75,18 +77,30 @@ class BaselineOutputs:
 
     Args:
         run: the baseline.
+        again: whether it can be run again beside a candidate.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, again: bool = True) -> None:
         self._run = run
+        self._again = again
         self._left = _KEPT_BYTES
         self._kept: list[PyTree] = []
         self._full = False
 
     def keep(self, outputs: PyTree) -> None:
-        """Takes the outputs of the next batch, unless they or those before did not fit."""
+        """Takes the outputs of the next batch, unless they or those before did not fit.
+
+        Raises:
+            InputError: they do not fit, and the baseline cannot be run again.
+        """
         size = sum(int(leaf.nbytes) for leaf in jax.tree_util.tree_leaves(outputs))
         self._full = self._full or size > self._left
+        if self._full and not self._again:
+            raise InputError(
+                f"a metric that compares with the program as written needs more than {_KEPT_BYTES / 2**20:g} MiB of its "
+                "outputs, and with --baseline alternate it cannot run beside a candidate; give fewer examples, or a metric "
+                "that reads labels"
+            )
         if not self._full:
             self._left -= size
             self._kept.append(jax.device_get(outputs))

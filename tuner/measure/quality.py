@@ -75,6 +75,7 @@ class Scorer:
         device: where inputs and labels go.
         seed: of the bootstrap.
         constraints: further metrics.
+        again: whether the baseline can be run again beside a candidate.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class Scorer:
         device: Place,
         seed: int = 0,
         constraints: Sequence[Constraint] = (),
+        *,
+        again: bool = True,
     ) -> None:
         self._split = split
         self._batch_size = batch_size
@@ -99,7 +102,9 @@ class Scorer:
                 count_non_finite(outputs),
             )
         )
-        self._references = BaselineOutputs(baseline) if any(m.against == BASELINE for m in metrics) else None
+        self._references = (
+            BaselineOutputs(baseline, again=again) if any(m.against == BASELINE for m in metrics) else None
+        )
         self._resident: list[Batch] | None = None
         if _split_bytes(split) <= _RESIDENT_BYTES:
             self._resident = list(self._send())

@@ -2,6 +2,7 @@
 
 from tuner.measurement import Confirmation
 from tuner.report import numbers
+from tuner.report.metrics import drop_cell
 from tuner.report.points import drop_text, latency_text
 from tuner.study import Choice
 
@@ -22,6 +23,7 @@ def explain_choice(choice: Choice) -> list[str]:
             f"Confirmed on {held.examples} examples that the search never saw: latency {latency_text(again)}, "
             f"drop {drop_text(held)}."
         )
+        said += [f"There {name} drops by {drop_cell(metric)}." for name, metric in point.confirmation.metrics.items()]
         if again.contended:
             said.append(f"Contended while it was confirmed: {again.contended}.")
         gap = held.drop - measured.quality.drop

@@ -9,6 +9,7 @@ from tuner.front import Point
 from tuner.measurement import Confirmation, Latency
 from tuner.report import numbers
 from tuner.report.json_text import finite
+from tuner.report.metrics import explain_constraints, metric_cells, metric_columns, metric_names, metrics_report
 from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
 from tuner.report.table import DIM, Column, Row, write_table
 
@@ -29,6 +30,7 @@ COLUMNS = (
     Column("ran as requested", spare=1),
     Column("confirmed", spare=3),
 )
+_AFTER_DROP = next(number for number, column in enumerate(COLUMNS, 1) if column.title == "drop (95 %)")
 _CSV = (
     *("trial", "label", "latency_ratio", "latency_low", "latency_high", "latency_ms", "quality", "quality_drop"),
     *("drop_low", "drop_high", "memory_bytes", "weight_bytes", "confirmed"),
@@ -46,15 +48,22 @@ def write_front(
     ties: Mapping[int, Point] | None = None,
 ) -> None:
     """The front, fastest first, below it the reference points that it beats, and what a reader should know."""
-    rows = [Row(point_cells(point)) for point in points]
-    rows += [Row(point_cells(point), DIM) for point in references]
-    write_table(COLUMNS, rows, file, width=width)
+    shown = [*points, *references]
+    names = metric_names(shown)
+    rows = [Row(point_cells(point, names)) for point in points]
+    rows += [Row(point_cells(point, names), DIM) for point in references]
+    write_table(front_columns(shown), rows, file, width=width)
     file.write("\n")
     if references:
         beaten = ", ".join(point.label for point in references)
         file.write(f"For comparison, not on the front: {beaten}.\n")
     for sentence in [*explain_front(points, ties or {}), *([limit] if limit else [])]:
         file.write(f"{sentence}\n")
+
+
+def front_columns(points: Sequence[Point]) -> tuple[Column, ...]:
+    """COLUMNS, and one more for each further metric of the points."""
+    return (*COLUMNS[:_AFTER_DROP], *metric_columns(points), *COLUMNS[_AFTER_DROP:])
 
 
 def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[str]:
@@ -67,6 +76,8 @@ def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[st
             f"One point only: {points[0].label} is at least as good as everything else in every objective, "
             "so there is nothing to trade."
         )
+    constraints = explain_constraints(points)
+    said += [] if constraints is None else [constraints]
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
     said += tie_sentences(ties)
@@ -93,14 +104,16 @@ def limit_of(record: "StudyRecord") -> str | None:
         return None
     drop = Drop.parse(record.max_drop)
     twice = Drop(2 * drop.value, drop.relative)
+    limited = any(limit is not None for limit in record.constraints.values())
+    constraints = " (as for every constraint)" if limited else ""
     return (
-        f"Complete, of what was tried, up to a drop of {twice}, twice the allowed one, and up to the slowest candidates "
-        f"worth timing: {record.counts.pruned} beyond were not measured further."
+        f"Complete, of what was tried, up to a drop of {twice}, twice the allowed one{constraints}, and up to the slowest "
+        f"candidates worth timing: {record.counts.pruned} beyond were not measured further."
     )
 
 
-def point_cells(point: Point) -> tuple[str, ...]:
-    """One text per column of COLUMNS."""
+def point_cells(point: Point, metrics: Sequence[str] = ()) -> tuple[str, ...]:
+    """One text per column of COLUMNS, and after the drop one per further metric."""
     measured = point.measurement
     return (
         trial_text(point.trial),
@@ -109,6 +122,7 @@ def point_cells(point: Point) -> tuple[str, ...]:
         numbers.milliseconds(measured.latency.milliseconds),
         numbers.quality(measured.quality.value),
         drop_text(measured.quality),
+        *metric_cells(point, metrics),
         numbers.size(measured.memory.total_bytes),
         numbers.size(measured.memory.weight_bytes),
         ran_as_requested(point.policy, measured),
@@ -117,10 +131,15 @@ def point_cells(point: Point) -> tuple[str, ...]:
 
 
 def write_front_csv(points: Sequence[Point], file: TextIO) -> None:
-    """One line per point: the fields of the JSON form without the policy."""
-    writer = csv.DictWriter(file, _CSV, extrasaction="ignore", lineterminator="\n")
+    """One line per point: the fields of the JSON form without the policy; NAME and NAME_drop for a further metric."""
+    fields = [field for name in metric_names(points) for field in (name, f"{name}_drop")]
+    writer = csv.DictWriter(file, [*_CSV, *fields], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(point_json(point) for point in points)
+    for point in points:
+        form = point_json(point)
+        further = form["metrics"].items()
+        values = {name: metric["value"] for name, metric in further}
+        writer.writerow(form | values | {f"{name}_drop": metric["drop"] for name, metric in further})
 
 
 def front_json(
@@ -164,6 +183,7 @@ def point_json(point: Point) -> dict[str, Any]:
         "quality_drop": finite(quality.drop),
         "drop_low": finite(quality.drop_low),
         "drop_high": finite(quality.drop_high),
+        "metrics": metrics_report(point.measurement.metrics),
         "memory_bytes": memory.total_bytes,
         "weight_bytes": memory.weight_bytes,
         "confirmed": isinstance(point.confirmation, Confirmation),

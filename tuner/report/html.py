@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tuner.front import Point
 from tuner.policy import Policy
 from tuner.report import numbers
-from tuner.report.front import COLUMNS, explain_front, limit_of, point_cells
-from tuner.report.studies import device_text
+from tuner.report.front import explain_front, front_columns, limit_of, point_cells
+from tuner.report.metrics import metric_names
+from tuner.report.studies import constraints_text, device_text
 
 if TYPE_CHECKING:
     from tuner.store import StudyRecord
@@ -31,12 +32,14 @@ def front_html(
     study: str, points: Sequence[Point], references: Sequence[Point], ties: Mapping[int, Point] | None = None
 ) -> str:
     """The front as a table, with what it beats below."""
-    titles = [column.title for column in COLUMNS]
-    right = [column.right for column in COLUMNS]
-    parts = [f"<p>Front of study <b>{escape(study)}</b></p>", table_html(titles, map(point_cells, points), right)]
+    columns, names = front_columns([*points, *references]), metric_names([*points, *references])
+    titles = [column.title for column in columns]
+    right = [column.right for column in columns]
+    rows = [point_cells(point, names) for point in points]
+    parts = [f"<p>Front of study <b>{escape(study)}</b></p>", table_html(titles, rows, right)]
     if references:
         parts.append("<p>For comparison, not on the front:</p>")
-        parts.append(table_html(titles, map(point_cells, references), right))
+        parts.append(table_html(titles, [point_cells(point, names) for point in references], right))
     parts += [f"<p>{escape(sentence)}</p>" for sentence in explain_front(points, ties or {})]
     return "\n".join(parts)
 
@@ -51,6 +54,7 @@ def study_html(record: "StudyRecord", points: Sequence[Point], references: Seque
         ("max drop", record.max_drop),
         ("objectives", ", ".join(record.objectives)),
         ("metric", record.metric),
+        *([("constraints", constraints_text(record))] if record.constraints else []),
         ("device", device_text(record)),
     ]
     limit = limit_of(record)

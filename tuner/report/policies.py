@@ -11,6 +11,7 @@ from tuner.policy import Policy
 from tuner.report import numbers
 from tuner.report.front import point_json, timing_json
 from tuner.report.json_text import finite
+from tuner.report.metrics import drop_cell, metric_facts, metrics_report
 from tuner.report.points import AS_REQUESTED, drop_text, latency_text, trial_text
 from tuner.report.table import DIM, YELLOW, Column, Row, write_table
 
@@ -52,6 +53,7 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
         *timing_facts(measured.latency),
         ("quality", numbers.quality(measured.quality.value)),
         ("drop", f"{drop_text(measured.quality)}, {measured.quality.examples} examples, {measured.quality.method}"),
+        *metric_facts(measured.metrics),
         ("fidelity", f"relative error {measured.quality.fidelity:.2g}"),
         ("memory", numbers.size(measured.memory.total_bytes)),
         ("weights", numbers.size(measured.memory.weight_bytes)),
@@ -110,9 +112,10 @@ def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
         return f"failed: {confirmation.cause}: {confirmation.message}"
     quality = confirmation.quality
     contended = f"; contended: {confirmation.latency.contended}" if confirmation.latency.contended else ""
+    metrics = "".join(f", {name} {drop_cell(metric)}" for name, metric in confirmation.metrics.items())
     return (
         f"latency {latency_text(confirmation.latency)}, holdout {numbers.quality(quality.value)}, "
-        f"drop {drop_text(quality)}, {quality.examples} examples{contended}"
+        f"drop {drop_text(quality)}{metrics}, {quality.examples} examples{contended}"
     )
 
 
@@ -143,6 +146,7 @@ def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:
         "drop_low": finite(quality.drop_low),
         "drop_high": finite(quality.drop_high),
         "examples": quality.examples,
+        "metrics": metrics_report(confirmation.metrics),
     }
 
 

@@ -59,6 +59,11 @@ def device_text(record: "StudyRecord") -> str:
     return kind.partition(" (")[0] or record.device.get("platform", numbers.MISSING)
 
 
+def constraints_text(record: "StudyRecord") -> str:
+    """The further metrics and the drop that each may have: `cross_entropy 2%rel, agreement`."""
+    return ", ".join(name if drop is None else f"{name} {drop}" for name, drop in record.constraints.items())
+
+
 def _study(record: "StudyRecord") -> dict[str, Any]:
     counts = record.counts
     return {
@@ -69,6 +74,7 @@ def _study(record: "StudyRecord") -> dict[str, Any]:
         "sampler": record.sampler,
         "seed": record.seed,
         "metric": record.metric,
+        "constraints": dict(record.constraints),
         "batch_size": record.batch_size,
         "created": record.created.isoformat(),
         "tool_version": record.tool_version,

@@ -4,8 +4,9 @@ import csv
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tuner.measurement import Failure, Measurement
+from tuner.measurement import Failure, Measurement, broken_constraints
 from tuner.report import numbers
+from tuner.report.metrics import drop_cell
 from tuner.report.points import drop_text, label_text, latency_text, policy_text, trial_text
 from tuner.report.table import DIM, GREEN, Column, Row, write_table
 
@@ -59,6 +60,8 @@ def _row(record: "CandidateRecord") -> Row:
         latency, drop = latency_text(record.outcome.latency), drop_text(record.outcome.quality)
         memory = numbers.size(record.outcome.memory.total_bytes)
         notes = [note] if note else []
+        broken = broken_constraints(record.outcome)
+        notes += [f"breaks {name}: {drop_cell(metric)}" for name, metric in broken.items()]
         if record.outcome.latency.contended:
             notes.append(f"contended: {record.outcome.latency.contended}")
         note = ", ".join(notes)

@@ -1,10 +1,12 @@
 """The outcome of `tuner verify`, as text and JSON."""
 
+import math
 from typing import Any, TextIO
 
-from tuner.measurement import Confirmation, Failure
+from tuner.measurement import Confirmation, Failure, FurtherMetric
 from tuner.report import numbers
 from tuner.report.json_text import finite
+from tuner.report.metrics import drop_cell
 from tuner.report.points import drop_text, latency_text
 from tuner.report.policies import confirmation_json
 from tuner.report.table import Column, Row, write_table
@@ -60,10 +62,16 @@ def _rows(verification: Verification, result: Confirmation) -> list[Row]:
                 "drop",
                 drop_text(result.quality),
                 f"{allowed}, was {numbers.MISSING if drop is None else numbers.signed(drop)}",
-                _yes(verification.quality_holds),
+                _yes(result.quality.drop <= verification.allowed_drop),
             )
         ),
+        *(_metric_row(name, metric) for name, metric in result.metrics.items()),
     ]
+
+
+def _metric_row(name: str, metric: FurtherMetric) -> Row:
+    allowed = "only shown" if math.isnan(metric.allowed) else f"allowed {metric.allowed:.4g}"
+    return Row((f"{name} drop", drop_cell(metric).partition(",")[0], allowed, _yes(metric.holds)))
 
 
 def _yes(holds: bool) -> str:

@@ -1,5 +1,6 @@
 """How a search begins: a new study, or the one that goes on, with everything that must agree checked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tuner
@@ -72,6 +73,7 @@ def _describe(settings: Settings, task: Task, program: Program, space: SearchSpa
         program=program.signature,
         batch_size=task.batch_size,
         metric=task.metric.name,
+        constraints=_constraints_of(task),
         tool_version=tuner.__version__,
     )
 
@@ -86,13 +88,26 @@ def _check_same_measuring(known: StudyRecord, task: Task, program: Program) -> N
         )
     if known.program.layers != program.signature.layers:
         return
-    pairs = {"batch size": (known.batch_size, task.batch_size), "metric": (known.metric, task.metric.name)}
+    pairs = {
+        "batch size": (str(known.batch_size), str(task.batch_size)),
+        "metric": (known.metric, task.metric.name),
+        "constraints": (_text(known.constraints), _text(_constraints_of(task))),
+    }
     for what, (before, now) in pairs.items():
         if before != now:
             raise InputError(
                 f"study {known.name!r} was begun with the {what} {before} and cannot go on with {now}; "
                 f"go back to {before} to resume it, or begin another study with --study NAME"
             )
+
+
+def _constraints_of(task: Task) -> dict[str, str | None]:
+    limits = {constraint.metric.name: constraint.max_drop for constraint in task.constraints}
+    return {name: None if drop is None else str(drop) for name, drop in limits.items()}
+
+
+def _text(constraints: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name} {drop or 'any'}" for name, drop in constraints.items()) or "none"
 
 
 def _check_same(known: StudyRecord, settings: Settings) -> None:

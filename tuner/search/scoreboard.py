@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tuner.drop import Drop
 from tuner.front import Point, pareto
-from tuner.measurement import Failure, Measurement
+from tuner.measurement import Failure, Measurement, broken_constraints
 from tuner.policy import Policy
 from tuner.report import numbers
 
@@ -42,7 +42,7 @@ class Scoreboard:
         # What was dominated once stays so; only the front needs to be compared again.
         point = Point(trial=number, label=label, policy=policy, measurement=outcome)
         self._front = pareto([*self._front, point], self._objectives)
-        if policy is not None and outcome.quality.drop <= self._allowed:
+        if policy is not None and outcome.quality.drop <= self._allowed and not broken_constraints(outcome):
             self.best_ratio = min(outcome.latency.ratio, self.best_ratio or outcome.latency.ratio)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PolicyError, StoreError
 from tuner.front import Point
-from tuner.measurement import Confirmation, Costs, Failure, Latency, Measurement, Memory, Quality
+from tuner.measurement import Confirmation, Costs, Failure, FurtherMetric, Latency, Measurement, Memory, Quality
 from tuner.policy import Policy, ProgramSignature
 from tuner.policy_json import policy_from_json, policy_to_json
+from tuner.provenance import metrics_from_json, metrics_to_json
 from tuner.store.models import CONFIRMATION, SEARCH, CandidateRow, LayerRow, OutcomeRow, StudyRow
 from tuner.store.owner import Owner
 from tuner.store.records import CandidateRecord, StudyCounts, StudyRecord
@@ -73,6 +74,7 @@ def study_to_row(study: StudyRecord) -> StudyRow:
         program={"layers": layers, "inputs": study.program.inputs, "split_scans": study.program.split_scans},
         created=study.created.astimezone(UTC).isoformat(),
         refused={kind: dict(reasons) for kind, reasons in study.refused.items()} or None,
+        constraints=dict(study.constraints) or None,
     )
 
 
@@ -88,6 +90,7 @@ def row_to_study(row: StudyRow, baseline: OutcomeRow | None, counts: StudyCounts
         program=row_to_signature(row),
         created=datetime.fromisoformat(row.created),
         refused=MappingProxyType({kind: MappingProxyType(dict(found)) for kind, found in (row.refused or {}).items()}),
+        constraints=MappingProxyType(dict(row.constraints or {})),
         baseline=outcome if isinstance(outcome, Measurement) else None,
         counts=counts,
     )
@@ -166,6 +169,7 @@ def outcome_to_row(candidate_id: int, outcome: Measurement | Confirmation | Fail
         return row
     _fill(row, _LATENCY, outcome.latency)
     _fill(row, _QUALITY, outcome.quality)
+    row.metrics = metrics_to_json(outcome.metrics) or None
     if isinstance(outcome, Measurement):
         _fill(row, _MEMORY, outcome.memory)
         row.costs, row.effective = _costs(outcome.costs), dict(outcome.effective)
@@ -180,13 +184,14 @@ def row_to_outcome(row: OutcomeRow) -> Measurement | Confirmation | Failure:
         return Failure(cause=row.failure_cause, message=message, layer=row.failure_layer, costs=costs)
     latency, quality = _read(Latency, _LATENCY, row), _read(Quality, _QUALITY, row)
     if row.kind == CONFIRMATION:
-        return Confirmation(latency=latency, quality=quality)
+        return Confirmation(latency=latency, quality=quality, metrics=_metrics(row))
     return Measurement(
         latency=latency,
         quality=quality,
         memory=_read(Memory, _MEMORY, row),
         costs=Costs(**row.costs),
         effective=MappingProxyType(dict(row.effective)),
+        metrics=_metrics(row),
     )
 
 
@@ -204,6 +209,10 @@ def _fill(row: OutcomeRow, fields: dict[str, str], record: Any) -> None:
     for column, field in fields.items():
         value = _plain(getattr(record, field))
         setattr(row, column, None if isinstance(value, float) and math.isnan(value) else value)
+
+
+def _metrics(row: OutcomeRow) -> MappingProxyType[str, FurtherMetric]:
+    return metrics_from_json(row.metrics or {}, f"measurement {row.id}")
 
 
 def _costs(costs: Costs) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 History:
     1_first_schema   study, layer, candidate, measurement, front, probe.
     2_noise          measurement: p95, p99, throughput, calls, baseline, contended. study: refused.
+    3_metrics        measurement: metrics. study: constraints.
 
 To change the schema: change models.py, append a Migration that brings the tables of the previous version there, and
 keep a database of the previous version in tests/assets. A new database is made from the models and marked with every
@@ -44,6 +45,11 @@ def _add_noise(connection: Connection) -> None:
     _add_columns(connection, "tuner_study", Column("refused", JSON()))
 
 
+def _add_metrics(connection: Connection) -> None:
+    _add_columns(connection, "tuner_measurement", Column("metrics", JSON()))
+    _add_columns(connection, "tuner_study", Column("constraints", JSON()))
+
+
 def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> None:
     """Columns that may be null, at the end of a table."""
     for column in columns:
@@ -55,6 +61,7 @@ def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> N
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(name="1_first_schema", apply=Base.metadata.create_all),
     Migration(name="2_noise", apply=_add_noise),
+    Migration(name="3_metrics", apply=_add_metrics),
 )
 
 

@@ -51,6 +51,9 @@ class StudyRow(Base):
     refused: Mapped[dict[str, Any] | None] = mapped_column(
         JSON(none_as_null=True), comment="Kind -> precision -> why this device cannot run it; null when not probed."
     )
+    constraints: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="Further metrics -> allowed drop, null for any; null when there are none."
+    )
 
 
 class LayerRow(Base):
@@ -152,6 +155,9 @@ class OutcomeRow(Base):
         String(20), comment="resident: call by call beside it; alternate: blocks of calls, weights moved in between."
     )
     contended: Mapped[str | None] = mapped_column(comment="What disturbed the timing; empty where nothing did.")
+    metrics: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="Further metrics -> value, drop, interval, allowed drop; null without any."
+    )
 
 
 class FrontRow(Base):

@@ -58,6 +58,8 @@ class StudyRecord:
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     batch_size: int
     metric: str
+    # Further metrics and the drop each may have, as `Drop` prints it; None where it is only shown.
+    constraints: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
     tool_version: str
     # Layer kind -> precision -> why this device cannot run it. A study keeps what it began with.
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
