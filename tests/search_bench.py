@@ -95,7 +95,17 @@ class Notes(SilentProgress):
 class Bench:
     """One study in one file, searched as often as a test likes."""
 
-    def __init__(self, file: Path, *, layers: int = 3, space: str = SPACE, objectives: Sequence[str] = OBJECTIVES):
+    def __init__(
+        self,
+        file: Path,
+        *,
+        layers: int = 3,
+        space: str = SPACE,
+        objectives: Sequence[str] = OBJECTIVES,
+        name: str = "bench",
+    ):
+        self.name = name
+        self.file = file
         self.url = f"sqlite:///{file}"
         self.program = make_program(layers)
         resolution = resolve_space(SearchSpace.parse(space, "test"), self.program).resolution
@@ -106,9 +116,9 @@ class Bench:
 
     def search(self, *, evaluator: FakeEvaluator | None = None, rank=list, **settings: object) -> Study:
         """One run; `settings` are those of `tuner.search`."""
-        checked = check_settings(study="bench", storage=self.url, **settings)
+        checked = check_settings(study=self.name, storage=self.url, **settings)
         with Store.open(self.url) as store, quiet_optuna(), Interrupts() as interrupts:
-            record = store.find_study("bench") or self._create(store, checked.sampler)
+            record = store.find_study(self.name) or self._create(store, checked.sampler)
             loop = Loop(
                 store=store,
                 record=record,
@@ -124,16 +134,16 @@ class Bench:
             )
             loop.run()
             loop.confirm()
-        return Study(name="bench", storage=self.url)
+        return Study(name=self.name, storage=self.url)
 
     def candidates(self) -> list[CandidateRecord]:
         with Store.open(self.url) as store:
-            return store.candidates(store.find_or_raise_study("bench").id)
+            return store.candidates(store.find_or_raise_study(self.name).id)
 
     def _create(self, store: Store, sampler: str) -> StudyRecord:
         record = store.create_study(
             StudyRecord(
-                name="bench",
+                name=self.name,
                 objectives=self.objectives,
                 max_drop=str(Drop(0.01)),
                 sampler=sampler,

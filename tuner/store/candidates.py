@@ -1,9 +1,9 @@
 """Candidates: claimed by one process, recorded together with the front, confirmed, and released when the process dies."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from sqlalchemy import delete, or_, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
@@ -27,6 +27,10 @@ from tuner.store.records import CandidateRecord, Outcome
 
 class Candidates(Sessions):
     """The part of the store that keeps candidates and what came of them."""
+
+    # (file, candidate) of every claim that this process works on: a search that ended with an error may have been unable
+    # to give its claim back, and the process that it ran in, a notebook say, lives on.
+    _held: ClassVar[set[tuple[str, int]]] = set()
 
     def claim(
         self, study_id: int, *, key: str, policy: Policy | None, label: str, trial: int, owner: Owner
@@ -57,14 +61,11 @@ class Candidates(Sessions):
         )
         with self.writing() as session:
             self._study(session, study_id)
-            try:
-                with session.begin_nested():
-                    session.add(row)
-            except IntegrityError:
-                if _by_key(session, study_id, key) is None:
-                    raise  # refused for another reason
+            if _by_key(session, study_id, key) is not None:  # nobody writes between this and the commit
                 return None
-            return row.id
+            session.add(row)
+        self._held.add(self._claim_of(row.id))
+        return row.id
 
     def record(self, candidate_id: int, outcome: Outcome) -> None:
         """Writes what came of a claimed candidate, and the front that follows, in one transaction.
@@ -82,6 +83,7 @@ class Candidates(Sessions):
             row.finished = now()
             if isinstance(outcome, Measurement):
                 self._renew_front(session, row)
+        self._held.discard(self._claim_of(candidate_id))
 
     def confirm(self, candidate_id: int, confirmation: Confirmation | Failure) -> None:
         """Writes the second measurement of a candidate; a later round replaces an earlier one.
@@ -110,20 +112,30 @@ class Candidates(Sessions):
 
     def release(self, candidate_id: int) -> None:
         """Gives up a claim without an outcome, so that the candidate can be claimed again; harmless otherwise."""
+        self._held.discard(self._claim_of(candidate_id))  # first: what cannot be written now is given up later
         with self.writing() as session:
             session.execute(
                 delete(CandidateRow).where(CandidateRow.id == candidate_id, CandidateRow.finished.is_(None))
             )
 
     def release_dead(self, study_id: int) -> list[CandidateRecord]:
-        """Gives up every claim of the study whose process is dead, and returns what was given up."""
+        """Gives up every claim of the study that no process works on any more, and returns what was given up."""
         with self.writing() as session:
             query = select(CandidateRow).where(CandidateRow.study_id == study_id, CandidateRow.finished.is_(None))
-            dead = [row for row in session.scalars(query) if not row_to_owner(row).alive()]
+            dead = [row for row in session.scalars(query) if self._is_abandoned(row)]
             records = self._records(session, study_id, dead)
             for row in dead:
                 session.delete(row)
             return records
+
+    def _is_abandoned(self, row: CandidateRow) -> bool:
+        owner = row_to_owner(row)
+        if owner == Owner.current():
+            return self._claim_of(row.id) not in self._held
+        return not owner.alive()
+
+    def _claim_of(self, candidate_id: int) -> tuple[str, int]:
+        return str(self.file.resolve()), candidate_id
 
     def _records(self, session: Session, study_id: int, rows: Sequence[CandidateRow]) -> list[CandidateRecord]:
         if not rows:
