@@ -44,8 +44,8 @@ def test_what_no_layer_can_run_yet_is_said_once():
 
 
 def test_json_is_as_published():
-    form = json.loads(json.dumps(layers_json(make_layers(), CHOICES)))
-    assert form["format"] == 1
+    form = json.loads(json.dumps(layers_json(make_layers(), CHOICES, ["kept"])))
+    assert (form["format"], form["notes"]) == (1, ["kept"])
     assert form["layers"][2] == {
         "name": "dense_1",
         "kind": "matmul",

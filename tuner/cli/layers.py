@@ -28,11 +28,12 @@ def command(task: str, space: str | None, split_scans: bool, as_json: bool) -> N
     study = load_study(task)
     program = capture_task(study.task.with_split_scans() if split_scans else study.task)
     resolution = resolve_space(space if space is not None else study.space, program).resolution
+    notes = [*program.notes, *unavailable_notes(resolution.refused)]
     if as_json:
-        write_json(layers_json(program.layers, resolution.choices), sys.stdout)
+        write_json(layers_json(program.layers, resolution.choices, notes), sys.stdout)
         return
     write_layers(program.layers, resolution.choices, sys.stdout, resolution.refused)
-    for text in (*program.notes, *unavailable_notes(resolution.refused)):
+    for text in notes:
         note(f"Note: {text}")
     options = (f" --space {quoted(space)}" if space else "") + (" --split-scans" if split_scans else "")
     suggest(f"tuner search {quoted(task)}{options}")

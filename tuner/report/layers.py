@@ -44,10 +44,13 @@ def unavailable_notes(refused: Refused) -> list[str]:
     return [f"{precision} is left out of the space: {precision.unavailable}" for precision in asked]
 
 
-def layers_json(layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]]) -> dict[str, Any]:
+def layers_json(
+    layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]], notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """The versioned JSON form of `tuner layers --json`."""
     return {
         "format": FORMAT,
+        "notes": list(notes),
         "layers": [
             {
                 "name": layer.name,
