@@ -157,6 +157,15 @@ def test_no_new_child_is_a_reason_to_stop(tmp_path):
             evaluator.measure(BF16)
 
 
+def test_a_new_child_that_never_gets_ready_is_a_reason_to_stop():
+    with isolated(i8="SIGSEGV") as evaluator:
+        evaluator.measure(I8)
+        evaluator._command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        evaluator._deadline_s, evaluator._start_s = 0.2, 0.02
+        with pytest.raises(MeasuringStopped, match=r"can be started to measure in: starting was not done after 0.2 s"):
+            evaluator.measure(BF16)
+
+
 def test_other_casts_are_refused():
     with isolated() as evaluator, pytest.raises(InputError, match="cannot measure a cast to 'i8'"):
         evaluator.measure_cast("i8")
