@@ -34,6 +34,12 @@ from tuner.study import Study
 @click.option("--objectives", metavar="LIST", help="One or more of latency,quality,memory.  [default: all]")
 @click.option("--start", metavar="FILE", help="A policy file to try right after the baseline.")
 @click.option(
+    "--around",
+    metavar="TRIAL",
+    type=int,
+    help="Measure what each layer of that trial costs and gains: one layer back as written at a time.",
+)
+@click.option(
     "--isolation",
     metavar="child|none",
     default="child",
@@ -72,6 +78,7 @@ def command(
     batch_size: str | None,
     objectives: str | None,
     start: str | None,
+    around: int | None,
     isolation: str,
     deadline: str,
     memory_limit: str | None,
@@ -104,6 +111,7 @@ def command(
         seed=seed,
         objectives=None if objectives is None else objectives.split(","),
         start=start,
+        around=around,
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,

@@ -49,6 +49,7 @@ def search(
     storage: str = DEFAULT_STORAGE,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    around: int | None = None,
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
@@ -70,6 +71,8 @@ def search(
         storage: the database.
         objectives: one or more of latency, quality and memory; by default all.
         start: a policy, or policy file, to try right after the baseline.
+        around: a trial of the study: measure what each of its layers costs and gains, by the policies that leave one of
+            them as written. Without `trials` that is all that is measured.
         isolation: "child": candidates run in a process of their own, which they may crash; "none": in this one.
         deadline: time that compiling a candidate, and one call of it, may take.
         memory_limit: what a candidate may take beyond the baseline: "8GB", or bytes; by default nearly all that is free.
@@ -98,6 +101,7 @@ def search(
         seed=seed,
         objectives=objectives,
         start=start,
+        around=around,
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,

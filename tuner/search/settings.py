@@ -38,6 +38,8 @@ class Settings:
     start: Policy | None = None
     # What messages call it: the file, where it came from one.
     start_name: str = "the policy to start from"
+    # A trial whose neighbors, one layer as written, are measured first; with no number of trials given, nothing else.
+    around: int | None = None
     isolation: str = CHILD
     # Of one candidate: seconds to compile or to make one call, and bytes beyond the baseline's; None: nearly all.
     deadline_s: float = 300.0
@@ -65,6 +67,7 @@ def check_settings(
     seed: int = 0,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    around: int | None = None,
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
@@ -82,7 +85,7 @@ def check_settings(
     check_sampler(sampler)
     seconds = None if budget is None else parse_budget(budget)
     if trials is None and seconds is None:
-        trials = recommended_trials
+        trials = recommended_trials if around is None else None
         seconds = DEFAULT_SECONDS if trials is None else None
     return Settings(
         study=_check_name(study),
@@ -96,6 +99,7 @@ def check_settings(
         objectives=None if objectives is None else _in_order(objectives),
         start=load_policy(start) if isinstance(start, str | Path) else start,
         start_name=str(start) if isinstance(start, str | Path) else "the policy to start from",
+        around=_check_around(around),
         isolation=_check_isolation(isolation),
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
@@ -116,6 +120,12 @@ def _check_name(study: Any) -> str:  # whoever calls from Python may give anythi
     if not isinstance(study, str) or not study.strip():
         raise InputError(f"the study name {study!r} is empty or no text; give a short name such as 'mnist'")
     return study
+
+
+def _check_around(around: Any) -> int | None:
+    if around is not None and (isinstance(around, bool) or not isinstance(around, int) or around < 0):
+        raise InputError(f"around={around!r} is not the number of a trial; `tuner front` shows those of the front")
+    return around
 
 
 def _check_isolation(isolation: str) -> str:
