@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from tests.narrow_rules import operations, violations
 from tests.programs import normal
+from tuner import _jax_compat as compat
 from tuner.errors import PolicyError
 from tuner.program import capture, make_policy, prepare
 from tuner.program.regions import NARROW as CLOSED_LIST
@@ -23,21 +24,24 @@ def prepared(apply: Any, params: Any, x: Any, chosen: dict[str, str]) -> Any:
     return prepare(apply, params, make_policy(program, chosen), program=program)
 
 
-def dtypes_of(model: Any, x: Any, primitive: str) -> set[str]:
-    """The dtypes in which a primitive runs, at any depth."""
-    found: set[str] = set()
+def formats_of(model: Any, x: Any, primitive: str) -> list[str]:
+    """The dtypes in which a primitive runs, at any depth, in order."""
+    found: list[str] = []
 
     def walk(jaxpr: Any) -> None:
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == primitive:
-                found.add(str(eqn.outvars[0].aval.dtype))
-            for value in eqn.params.values():
-                for item in value if isinstance(value, (tuple, list)) else (value,):
-                    if hasattr(item, "eqns") or hasattr(item, "jaxpr"):
-                        walk(getattr(item, "jaxpr", item))
+                found.append(str(eqn.outvars[0].aval.dtype))
+            for held in compat.jaxprs_in(eqn.params):
+                walk(compat.open_jaxpr(held)[0])
 
     walk(jax.make_jaxpr(model)(model.params, x).jaxpr)
     return found
+
+
+def dtypes_of(model: Any, x: Any, primitive: str) -> set[str]:
+    """The same without order and repetition."""
+    return set(formats_of(model, x, primitive))
 
 
 def around(between: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
@@ -229,6 +233,28 @@ def test_a_region_goes_on_into_control_flow_with_layers() -> None:
     assert dtypes_of(outside_only, x, "tanh") == {"float32"}  # the loop runs as it was written
     expected = apply(params, x)
     assert np.linalg.norm(model(model.params, x) - expected) < 0.03 * np.linalg.norm(expected)
+
+
+def test_segments_of_a_scan_have_regions_of_their_own() -> None:
+    def apply(params: Any, x: Any) -> Any:
+        def body(h: Any, w: Any) -> Any:
+            with jax.named_scope("fc"):
+                product = jnp.tanh(h @ w)
+            with jax.named_scope("gate"):
+                gate = jnp.exp(-product)
+            return product * 0.5, gate
+
+        return jax.lax.scan(body, x, params["layers"]["w"])
+
+    params, x = {"layers": {"w": normal(3, 6, 6)}}, normal(4, 6)
+    program = capture(apply, params, (x,), split_scans=True)
+    wide, half = "float32", "bfloat16"
+    segments = ([half, wide], [wide, half, wide], [wide, half])
+    for narrow in range(3):
+        chosen = {f"layers/{i}": NARROW if i == narrow else "f32/f32/f32" for i in range(3)}
+        model = prepare(apply, params, make_policy(program, chosen), program=program)
+        assert formats_of(model, x, "tanh") == segments[narrow]
+        assert dtypes_of(model, x, "neg") == {wide}
 
 
 def test_a_result_that_is_narrow_already_stays_what_it_is() -> None:
