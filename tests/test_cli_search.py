@@ -68,7 +68,7 @@ def _tiny(monkeypatch):
     Path("tiny.py").write_text(TASK)
     monkeypatch.setattr(Fake, "made", [])
     monkeypatch.setattr(runner, "make_evaluator", Fake)
-    monkeypatch.setattr(measure, "Evaluator", Fake)
+    monkeypatch.setattr(measure, "make_evaluator", Fake)
     monkeypatch.setattr(runner, "kernel_table", lambda *_, **__: KernelTable())
 
 

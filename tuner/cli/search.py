@@ -6,6 +6,7 @@ from functools import partial
 import click
 
 from tuner.cli.options import (
+    isolation_option,
     max_drop_option,
     space_option,
     split_scans_option,
@@ -39,13 +40,7 @@ from tuner.study import Study
     type=int,
     help="Measure what each layer of that trial costs and gains: one layer back as written at a time.",
 )
-@click.option(
-    "--isolation",
-    metavar="child|none",
-    default="child",
-    show_default=True,
-    help="Run candidates in a process of their own, which may crash or hang; or in this one, for a debugger.",
-)
+@isolation_option
 @click.option(
     "--deadline",
     metavar="TIME",
@@ -90,10 +85,11 @@ def command(
     TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out. Stop with
     Ctrl-C at any time: the same command goes on where it stopped, and nothing is measured twice.
     """
+    from tuner.isolation import CHILD
     from tuner.measure.sending import leave_memory_to_child
     from tuner.search.budget import read_count
     from tuner.search.runner import run_search
-    from tuner.search.settings import CHILD, check_settings
+    from tuner.search.settings import check_settings
     from tuner.task_reference import load_study
 
     if isolation == CHILD:

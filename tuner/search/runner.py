@@ -8,6 +8,7 @@ from typing import Any
 from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.errors import InputError
+from tuner.isolation import CHILD
 from tuner.measure import device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
 from tuner.measurement import RESIDENT
@@ -26,7 +27,7 @@ from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import check_optuna, quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
-from tuner.search.settings import CHILD, DEFAULT_DEADLINE, Settings, check_settings
+from tuner.search.settings import DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study

@@ -8,6 +8,7 @@ from typing import Any
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.front import OBJECTIVES, check_objectives
+from tuner.isolation import CHILD, check_isolation
 from tuner.measurement import ALTERNATE, RESIDENT
 from tuner.policy import Policy
 from tuner.policy_file import load_policy
@@ -17,8 +18,6 @@ from tuner.search.spaces import Space
 
 DEFAULT_DROP = Drop(0.01)
 DEFAULT_DEADLINE = "5m"
-CHILD, NONE = "child", "none"
-ISOLATIONS = (CHILD, NONE)
 BASELINES = (RESIDENT, ALTERNATE)
 
 
@@ -100,7 +99,7 @@ def check_settings(
         start=load_policy(start) if isinstance(start, str | Path) else start,
         start_name=str(start) if isinstance(start, str | Path) else "the policy to start from",
         around=_check_around(around),
-        isolation=_check_isolation(isolation),
+        isolation=check_isolation(isolation),
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         baseline=_check_baseline(baseline),
@@ -126,15 +125,6 @@ def _check_around(around: Any) -> int | None:
     if around is not None and (isinstance(around, bool) or not isinstance(around, int) or around < 0):
         raise InputError(f"around={around!r} is not the number of a trial; `tuner front` shows those of the front")
     return around
-
-
-def _check_isolation(isolation: str) -> str:
-    if isolation not in ISOLATIONS:
-        raise InputError(
-            f"isolation {isolation!r} is neither of {', '.join(ISOLATIONS)}; give child to measure in a process of its own, "
-            "or none to stay in this one, for a debugger"
-        )
-    return isolation
 
 
 def _check_baseline(baseline: str) -> str:
