@@ -47,6 +47,20 @@ def whole():
     return tuner.Task(name="tiny", apply=apply, params={"dense": np.eye(4, 3, dtype=np.int32)}, inputs=x,
                       labels=np.arange(64) % 3)
 
+def made(apply):
+    return tuner.Task(name="tiny", apply=apply, params={"dense": np.eye(4, 3, dtype=np.float32)}, inputs=x,
+                      labels=np.arange(64) % 3, batch_size=16)
+
+def branching():
+    def apply(params, inputs):
+        if inputs.sum() > 0:
+            return inputs @ params["dense"]
+        return -inputs @ params["dense"]
+    return made(apply)
+
+def labeled():
+    return made(lambda params, inputs: {"logits": inputs @ params["dense"], "name": "tiny"})
+
 def text():
     return "no task"
 """
@@ -93,6 +107,11 @@ NEW = ("--storage", "sqlite:///new.db")
         (["mine.py:text"], ["gives a str", "let it return one"]),
         (["mine.py:failing"], ["apply of task 'tiny' fails", "make apply"]),
         (["mine.py:unreadable"], ["metric 'top1'", "(examples, classes)", "let apply return"]),
+        (
+            ["mine.py:branching"],
+            ["apply of task 'tiny' branches in Python on a value", "mine.py", "if inputs.sum() > 0:"],
+        ),
+        (["mine.py:labeled"], ["apply of task 'tiny' returns a str as output['name'] ('tiny')", "return arrays alone"]),
         (["mine.py:empty"], ["empty"]),
         (["mine.py:nan"], ["nan", "inputs"]),
         (["mine.py:unequal"], ["60", "64"]),
@@ -151,6 +170,11 @@ def test_search(argv, words, capsys):
         (["diff", "digits:astype(bf16)", "1"], ["hand-made cast"]),
         (["spaces", "nonsense"], ["unknown search space 'nonsense'", "cpu"]),
         (["layers", "mine.py", "--space", "typo.toml"], ["'dnse'", "matches no layer"]),
+        (
+            ["layers", "mine.py:branching"],
+            ["'apply' branches in Python on a value", "if inputs.sum() > 0:", "lax.cond"],
+        ),
+        (["layers", "mine.py:labeled"], ["returns a str as output['name'] ('tiny')", "return arrays alone"]),
         (["verify", "absent.json", "mine.py"], ["absent.json does not exist"]),
         (["front", "digits", "--storage", "sqlite:///absent.db"], ["absent.db"]),
         (["front", "digits", "--storage", "postgresql://host/db"], ["postgresql", "sqlite:///"]),

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from tuner import _jax_compat as compat
-from tuner.errors import CaptureError
+from tuner.errors import CaptureError, error_line
 from tuner.policy import ProgramSignature
 from tuner.program import naming
 from tuner.program.expression import Leaf
@@ -16,6 +16,7 @@ from tuner.program.layers import distinct_names, input_layers, weight_layers
 from tuner.program.leaf_notes import notes_on_leaves
 from tuner.program.program import Program
 from tuner.program.scan_segments import find_split_scans
+from tuner.trace_problems import trace_problem
 
 
 def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...], *, split_scans: bool = False) -> Program:
@@ -84,9 +85,11 @@ def _trace(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> t
         return jax.make_jaxpr(apply, return_shape=True)(params, *inputs)
     except Exception as error:
         name = getattr(apply, "__name__", type(apply).__name__)
+        problem = trace_problem(apply, (params, *inputs), error)
+        if problem:
+            raise CaptureError(f"{name!r} {problem}") from error
         shapes = ", ".join(str(leaf) for leaf in jax.tree_util.tree_leaves(inputs))
-        message = str(error).strip().splitlines() or [type(error).__name__]
         raise CaptureError(
-            f"JAX cannot trace {name!r} on inputs {shapes}: {type(error).__name__}: {message[0]} "
-            "Make the function run under jax.jit with these arguments first."
+            f"JAX cannot trace {name!r} on inputs {shapes}: {error_line(error).rstrip('.')}; "
+            "make it run under jax.jit with these arguments first"
         ) from error
