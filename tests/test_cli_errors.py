@@ -8,6 +8,8 @@ import pytest
 
 from tests.factories import make_policy, make_study
 from tests.studied import make_database
+from tuner import load_task, uniform_policy
+from tuner.capturing import capture_task
 from tuner.cli import main
 from tuner.store import Store
 
@@ -60,6 +62,21 @@ def branching():
 
 def labeled():
     return made(lambda params, inputs: {"logits": inputs @ params["dense"], "name": "tiny"})
+
+stack = {"layers": {"w": np.ones((3, 4, 4), np.float32)}}
+
+def looped(apply):
+    return tuner.Task(name="tiny", apply=apply, params=stack, inputs=x, labels=np.arange(64) % 3, batch_size=16)
+
+def scanned():
+    import jax
+    return looped(lambda params, h: jax.lax.scan(lambda h, w: (h @ w, None), h, params["layers"]["w"])[0])
+
+def unrolled():
+    return looped(lambda params, h: h @ params["layers"]["w"][0] @ params["layers"]["w"][1] @ params["layers"]["w"][2])
+
+def small_batches():
+    return made(lambda params, h: h @ params["dense"] if len(h) > 8 else h[:, :3] * params["dense"][0, 0])
 
 def text():
     return "no task"
@@ -232,6 +249,33 @@ def test_starting_from_the_policy_of_another_program_names_file_and_layer(capsys
     make_policy("original", "i8/i8/i32").save("policy.json")
     sentence = complains(capsys, "search", "mine.py", "--start", "policy.json", *NEW)
     assert "policy.json names layer 'dense_0', which this program does not have" in sentence
+
+
+@pytest.mark.parametrize(
+    "command", [["verify", "policy.json", "TASK"], ["search", "TASK", "--start", "policy.json", *NEW]]
+)
+@pytest.mark.parametrize(
+    ("made_for", "given", "words"),
+    [
+        ("scanned", "unrolled", ["made for a scan", "'layers' stands for all", "'layers/0', 'layers/1', 'layers/2'"]),
+        ("unrolled", "scanned", ["whose iterations are layers of their own", "here 'layers'", "split_scans=True"]),
+        ("small_batches", "scanned", ["names layer 'dense'", "its layers: input, layers", "or search this one"]),
+    ],
+)
+def test_a_policy_of_another_form_is_refused(command, made_for, given, words, capsys):
+    task = load_task(f"mine.py:{made_for}")
+    uniform_policy(capture_task(task), "bf16/bf16/f32").save("policy.json")
+    sentence = complains(capsys, *(f"mine.py:{given}" if word == "TASK" else word for word in command))
+    assert [word for word in ["policy.json ", *words] if word not in sentence] == [], sentence
+
+
+def test_other_layers_in_small_batches_are_told_with_both_shapes(capsys):
+    uniform_policy(capture_task(load_task("mine.py:small_batches")), "bf16/bf16/f32").save("policy.json")
+    argv = ["search", "mine.py:small_batches", "--batch-size", "8", "--start", "policy.json", *NEW]
+    sentence = complains(capsys, *argv)
+    assert "names layer 'dense', which this program does not have (its layers: input)" in sentence
+    assert "made with inputs float32[16,4], and these are float32[8,4]" in sentence
+    assert "use shapes that lead to the same layers" in sentence
 
 
 def test_starting_from_a_precision_outside_the_space_names_file_layer_and_precision(capsys):

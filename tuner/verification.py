@@ -77,7 +77,7 @@ def verify_policy(
     """
     from tuner.capturing import capture_task
     from tuner.measure import device_fingerprint, make_evaluator
-    from tuner.policy_file import check_fits
+    from tuner.policy_fit import check_fits
     from tuner.program.policies import check_runs
     from tuner.task import check_task
 

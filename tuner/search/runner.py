@@ -13,7 +13,7 @@ from tuner.measure import device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
 from tuner.measurement import RESIDENT
 from tuner.policy import Policy
-from tuner.policy_file import check_fits
+from tuner.policy_fit import check_fits
 from tuner.program import Program
 from tuner.report import numbers
 from tuner.report.layers import unavailable_notes
