@@ -1,7 +1,7 @@
 """All benchmarks, one after the other: `python -m benchmarks [--smoke]`."""
 
-from benchmarks import fashion_mlp, matmul_limits, overhead
+from benchmarks import fashion_mlp, isolation, matmul_limits, overhead
 from benchmarks.command import run
 
 if __name__ == "__main__":
-    raise SystemExit(run({module.TITLE: module.report for module in (fashion_mlp, matmul_limits, overhead)}))
+    raise SystemExit(run({module.TITLE: module.report for module in (fashion_mlp, matmul_limits, overhead, isolation)}))

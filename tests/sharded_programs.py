@@ -63,6 +63,7 @@ def describe(apply: Any, params: Any, x: Any, precision: str) -> dict[str, Any]:
     packed = {name: part["weight"] for name, part in model.params["layers"].items()}
     return {
         "layers": [layer.name for layer in program.layers if layer.searchable],
+        "work": {layer.name: [*layer.shape, layer.executions, layer.flops] for layer in program.layers if layer.params},
         "error": float(jnp.linalg.norm(found - expected) / jnp.linalg.norm(expected)),
         "same sharding": bool(found.sharding.is_equivalent_to(expected.sharding, found.ndim)),
         "devices": {name: len(weight.devices()) for name, weight in packed.items()},

@@ -76,3 +76,14 @@ def test_a_prepared_model_is_a_transformed_function_again():
     again = hk.Transformed(function.init, lambda params, rng, *inputs: prepared(params, *inputs))
     found = jax.jit(hk.without_apply_rng(again).apply)(prepared.params, *batch(task))
     np.testing.assert_array_equal(found, jax.jit(prepared)(prepared.params, *batch(task)))
+
+
+def test_parameters_of_no_module_are_parameters():
+    def network(x):
+        w = hk.get_parameter("w", [6, 8], init=hk.initializers.RandomNormal())
+        return hk.Linear(3)(jax.nn.relu(x @ w))
+
+    function, x = hk.transform(network), normal(8, 6)
+    params = function.init(jax.random.key(0), x)
+    task = Task.from_haiku(function, params, **settings(x))
+    check(task, ["~", "linear"], jax.jit(function.apply)(params, None, *batch(task)))

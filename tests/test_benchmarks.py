@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from benchmarks import fashion_mlp, machine, markdown, matmul_limits, overhead, qwix_mlp
+from benchmarks import fashion_mlp, isolation, machine, markdown, matmul_limits, overhead, qwix_mlp
 from tests.factories import make_latency
 from tuner.errors import InputError
 
@@ -72,6 +72,7 @@ def test_every_product_agrees_with_float32():
         (fashion_mlp, "| policy of all `original` |"),
         (overhead, "| `tuner --help`   |"),
         (matmul_limits, "| i8/i8/i32 with quantizing and scaling "),
+        (isolation, "| start of the child, s |"),
     ],
 )
 def test_each_benchmark_runs(module, expected, capsys):

@@ -8,6 +8,8 @@ import pytest
 
 from tests.factories import make_policy, make_study
 from tests.studied import make_database
+from tuner import load_task, uniform_policy
+from tuner.capturing import capture_task
 from tuner.cli import main
 from tuner.store import Store
 
@@ -46,6 +48,35 @@ def unequal():
 def whole():
     return tuner.Task(name="tiny", apply=apply, params={"dense": np.eye(4, 3, dtype=np.int32)}, inputs=x,
                       labels=np.arange(64) % 3)
+
+def made(apply):
+    return tuner.Task(name="tiny", apply=apply, params={"dense": np.eye(4, 3, dtype=np.float32)}, inputs=x,
+                      labels=np.arange(64) % 3, batch_size=16)
+
+def branching():
+    def apply(params, inputs):
+        if inputs.sum() > 0:
+            return inputs @ params["dense"]
+        return -inputs @ params["dense"]
+    return made(apply)
+
+def labeled():
+    return made(lambda params, inputs: {"logits": inputs @ params["dense"], "name": "tiny"})
+
+stack = {"layers": {"w": np.ones((3, 4, 4), np.float32)}}
+
+def looped(apply):
+    return tuner.Task(name="tiny", apply=apply, params=stack, inputs=x, labels=np.arange(64) % 3, batch_size=16)
+
+def scanned():
+    import jax
+    return looped(lambda params, h: jax.lax.scan(lambda h, w: (h @ w, None), h, params["layers"]["w"])[0])
+
+def unrolled():
+    return looped(lambda params, h: h @ params["layers"]["w"][0] @ params["layers"]["w"][1] @ params["layers"]["w"][2])
+
+def small_batches():
+    return made(lambda params, h: h @ params["dense"] if len(h) > 8 else h[:, :3] * params["dense"][0, 0])
 
 def text():
     return "no task"
@@ -93,6 +124,11 @@ NEW = ("--storage", "sqlite:///new.db")
         (["mine.py:text"], ["gives a str", "let it return one"]),
         (["mine.py:failing"], ["apply of task 'tiny' fails", "make apply"]),
         (["mine.py:unreadable"], ["metric 'top1'", "(examples, classes)", "let apply return"]),
+        (
+            ["mine.py:branching"],
+            ["apply of task 'tiny' branches in Python on a value", "mine.py", "if inputs.sum() > 0:"],
+        ),
+        (["mine.py:labeled"], ["apply of task 'tiny' returns a str as output['name'] ('tiny')", "return arrays alone"]),
         (["mine.py:empty"], ["empty"]),
         (["mine.py:nan"], ["nan", "inputs"]),
         (["mine.py:unequal"], ["60", "64"]),
@@ -151,6 +187,11 @@ def test_search(argv, words, capsys):
         (["diff", "digits:astype(bf16)", "1"], ["hand-made cast"]),
         (["spaces", "nonsense"], ["unknown search space 'nonsense'", "cpu"]),
         (["layers", "mine.py", "--space", "typo.toml"], ["'dnse'", "matches no layer"]),
+        (
+            ["layers", "mine.py:branching"],
+            ["'apply' branches in Python on a value", "if inputs.sum() > 0:", "lax.cond"],
+        ),
+        (["layers", "mine.py:labeled"], ["returns a str as output['name'] ('tiny')", "return arrays alone"]),
         (["verify", "absent.json", "mine.py"], ["absent.json does not exist"]),
         (["front", "digits", "--storage", "sqlite:///absent.db"], ["absent.db"]),
         (["front", "digits", "--storage", "postgresql://host/db"], ["postgresql", "sqlite:///"]),
@@ -208,6 +249,33 @@ def test_starting_from_the_policy_of_another_program_names_file_and_layer(capsys
     make_policy("original", "i8/i8/i32").save("policy.json")
     sentence = complains(capsys, "search", "mine.py", "--start", "policy.json", *NEW)
     assert "policy.json names layer 'dense_0', which this program does not have" in sentence
+
+
+@pytest.mark.parametrize(
+    "command", [["verify", "policy.json", "TASK"], ["search", "TASK", "--start", "policy.json", *NEW]]
+)
+@pytest.mark.parametrize(
+    ("made_for", "given", "words"),
+    [
+        ("scanned", "unrolled", ["made for a scan", "'layers' stands for all", "'layers/0', 'layers/1', 'layers/2'"]),
+        ("unrolled", "scanned", ["whose iterations are layers of their own", "here 'layers'", "split_scans=True"]),
+        ("small_batches", "scanned", ["names layer 'dense'", "its layers: input, layers", "or search this one"]),
+    ],
+)
+def test_a_policy_of_another_form_is_refused(command, made_for, given, words, capsys):
+    task = load_task(f"mine.py:{made_for}")
+    uniform_policy(capture_task(task), "bf16/bf16/f32").save("policy.json")
+    sentence = complains(capsys, *(f"mine.py:{given}" if word == "TASK" else word for word in command))
+    assert [word for word in ["policy.json ", *words] if word not in sentence] == [], sentence
+
+
+def test_other_layers_in_small_batches_are_told_with_both_shapes(capsys):
+    uniform_policy(capture_task(load_task("mine.py:small_batches")), "bf16/bf16/f32").save("policy.json")
+    argv = ["search", "mine.py:small_batches", "--batch-size", "8", "--start", "policy.json", *NEW]
+    sentence = complains(capsys, *argv)
+    assert "names layer 'dense', which this program does not have (its layers: input)" in sentence
+    assert "made with inputs float32[16,4], and these are float32[8,4]" in sentence
+    assert "use shapes that lead to the same layers" in sentence
 
 
 def test_starting_from_a_precision_outside_the_space_names_file_layer_and_precision(capsys):

@@ -126,6 +126,8 @@ def test_show_tells_what_each_layer_ran(capsys):
     assert "dense_1  i8/i8/i32  plain   no: f32" in out
     assert "holdout 0.8800, drop +0.0200" in out
     assert "tuner export digits --point 2" in err
+    assert "What 2 of its layers cost and gain is not measured yet:" in err
+    assert "tuner search studies.digits_mlp:task --study digits --around 2" in err
 
 
 def test_show_of_the_baseline_compares_it_with_nothing(capsys):

@@ -157,6 +157,15 @@ def test_no_new_child_is_a_reason_to_stop(tmp_path):
             evaluator.measure(BF16)
 
 
+def test_a_new_child_that_never_gets_ready_is_a_reason_to_stop():
+    with isolated(i8="SIGSEGV") as evaluator:
+        evaluator.measure(I8)
+        evaluator._command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        evaluator._deadline_s, evaluator._start_s = 0.2, 0.02
+        with pytest.raises(MeasuringStopped, match=r"can be started to measure in: starting was not done after 0.2 s"):
+            evaluator.measure(BF16)
+
+
 def test_other_casts_are_refused():
     with isolated() as evaluator, pytest.raises(InputError, match="cannot measure a cast to 'i8'"):
         evaluator.measure_cast("i8")
@@ -215,12 +224,3 @@ def test_where_memory_cannot_be_limited_that_is_said():
     said = []
     isolated(say=said.append, unlimited="darwin has no limit on the memory of one process").close()
     assert said == ["Note: candidates have no memory limit: darwin has no limit on the memory of one process."]
-
-
-def test_a_precision_that_ends_the_child_cannot_run_and_stops_nothing():
-    with isolated(attempt={"bf16/bf16/f32": "SIGILL"}) as evaluator:
-        for _ in range(4):  # three lost children in a row stop a search, but not one that only tries
-            refusal = evaluator.try_precision("matmul", Precision.parse("bf16/bf16/f32")).refusal
-            assert refusal == "crash: its process was ended by SIGILL while trying matmul in bf16/bf16/f32"
-        evaluator.check()
-        assert evaluator.try_precision("matmul", Precision.parse("i8/i8/i32")).effective == "as requested"

@@ -2,12 +2,11 @@ import json
 
 import pytest
 
-from tests.factories import DEVICE, SIGNATURE, make_policy
+from tests.factories import DEVICE, make_policy
 from tests.test_files import largest_file
 from tuner.errors import PolicyError
 from tuner.policy import ProgramSignature
 from tuner.policy_file import (
-    check_fits,
     device_text,
     diff_policies,
     load_policy,
@@ -164,35 +163,6 @@ def test_by_default_the_device_is_the_one_jax_uses():
     here = dict(device_fingerprint())
     files = [saved("tpu.json", TPU), saved("here.json", here)]
     assert load_policy(files).provenance["device"] == here
-
-
-def test_a_policy_fits_its_program_whatever_the_inputs():
-    policy = make_policy()
-    check_fits(policy, SIGNATURE)
-    check_fits(policy, ProgramSignature(layers=SIGNATURE.layers, inputs=""))
-    check_fits(make_policy(program=None), SIGNATURE)
-
-
-def test_a_policy_for_another_program_is_refused_by_name():
-    fewer = ProgramSignature(layers=SIGNATURE.layers[:2], inputs="")
-    remedy = "apply it to the program it was made for, or search this one"
-    assert refusal(check_fits, make_policy(), fewer, "policy.json") == (
-        "policy.json names layer 'dense_1', which this program does not have (its layers: input, dense_0); " + remedy
-    )
-    more = ProgramSignature(layers=(*SIGNATURE.layers, ("dense_2", "matmul", (10, 2))), inputs="")
-    assert refusal(check_fits, make_policy(), more) == (
-        f"the policy says nothing about layer 'dense_2' of this program; {remedy}"
-    )
-    wider = ProgramSignature(layers=(*SIGNATURE.layers[:2], ("dense_1", "matmul", (32, 100))), inputs="")
-    assert refusal(check_fits, make_policy(), wider) == (
-        "the policy is for another program: layer 'dense_1' is matmul (32, 10) there and matmul (32, 100) here; "
-        + remedy
-    )
-
-
-def test_a_long_list_of_layers_is_shortened():
-    many = ProgramSignature(layers=tuple((f"l{i}", "matmul", (1, 1)) for i in range(20)), inputs="")
-    assert "l6, l7, ... 12 more)" in refusal(check_fits, make_policy(), many)
 
 
 def test_a_diff_names_the_layers_that_differ():

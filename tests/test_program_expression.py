@@ -54,6 +54,23 @@ def test_a_matrix_and_its_transpose_are_the_same_weight_and_slices_are_not() -> 
     assert len(set(keys)) == 3
 
 
+def test_a_part_of_a_parameter_counts_as_that_part() -> None:
+    def apply(params: Any, x: Any) -> Any:
+        first, second = jnp.split(params["two"], [2], axis=1)
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w[0].T), None), x, params["stack"])
+        return h @ first, h @ second, h @ params["stack"][1, 1], h @ (params["two"][:, :2] * params["gain"])
+
+    params = {"gain": normal(2), "stack": normal(3, 2, 4, 4), "two": normal(4, 6)}
+    layers = capture(apply, params, (normal(2, 4),)).layers
+    assert {layer.name: layer.params for layer in layers if layer.params} == {
+        "stack/0": 3 * 16,
+        "two/0": 4 * 2,
+        "two/1": 4 * 4,
+        "stack/1": 16,
+        "{gain,two}": 2 + 4 * 6,  # what is computed with is not followed
+    }
+
+
 def test_random_weights_of_a_fixed_key_are_constants_to_the_program() -> None:
     def apply(params: Any, x: Any) -> Any:
         return x @ (params * jax.random.normal(jax.random.key(0), params.shape))

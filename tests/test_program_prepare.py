@@ -130,9 +130,21 @@ def test_other_layers_for_another_shape_are_a_clear_error() -> None:
         return x @ params["a"] if x.shape[0] > 4 else x @ params["b"]
 
     params = {"a": programs.normal(6, 3), "b": programs.normal(6, 3)}
-    model = prepare(apply, params, original_policy(capture(apply, params, (programs.normal(8, 6),))))
-    with pytest.raises(CaptureError, match=r"float32\[2,6\] the function has other layers than the policy .*'b'"):
+    policy = original_policy(capture(apply, params, (programs.normal(8, 6),)))
+    model = prepare(apply, params, policy)
+    with pytest.raises(CaptureError) as caught:
         model(model.params, programs.normal(2, 6))
+    assert str(caught.value) == (
+        "for inputs float32[2,6] the function has other layers than for float32[8,6], which this model was prepared "
+        "for: it has 'b' and lacks 'a'; call it with shapes that lead to the same layers, or search with these"
+    )
+    with pytest.raises(PolicyError) as refused:
+        prepare(apply, params, policy, inputs=(programs.normal(2, 6),))
+    assert str(refused.value) == (
+        "the policy names layer 'a', which this program does not have (its layers: input, b); it was made with inputs "
+        "float32[8,6], and these are float32[2,6]; apply it to the program it was made for, use shapes that lead to "
+        "the same layers, or search this one"
+    )
 
 
 def test_another_input_structure_is_a_clear_error() -> None:

@@ -81,3 +81,9 @@ def test_unusable_values_are_refused(changes):
 def test_a_start_that_does_not_exist_is_refused():
     with pytest.raises(PolicyError, match=r"absent.json does not exist"):
         settings(start="absent.json")
+
+
+def test_around_a_trial_the_recommended_number_of_trials_does_not_count():
+    assert check_settings(study="a", storage="b", around=3, recommended_trials=40).trials is None
+    assert check_settings(study="a", storage="b", around=3, recommended_trials=40).seconds is not None
+    assert check_settings(study="a", storage="b", recommended_trials=40).trials == 40

@@ -3,6 +3,7 @@
 JAX gives no compatibility promise for what is used here; everything else in the project stands on its public names.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,23 @@ def jaxprs_in(params: dict[str, Any]) -> list[Any]:
             if isinstance(item, (Jaxpr, ClosedJaxpr)):
                 found.append(item)  # noqa: PERF401  # two nested conditions read worse as one comprehension
     return found
+
+
+def inner_operands(eqn: Any, jaxpr: Any, operands: Sequence[Any], *, missing: Any) -> list[Any]:
+    """What each input of a jaxpr held by an equation receives of the operands; `missing` where that is not known."""
+    unknown = len(jaxpr.invars) - len(operands)
+    if unknown > 0 and eqn.primitive.name == "pallas_call":  # further inputs are its outputs and scratch space
+        return [*operands, *[missing] * unknown]
+    return [missing] * len(jaxpr.invars) if unknown else list(operands)
+
+
+def repetitions(eqn: Any) -> int:
+    """How often the function held by an equation runs each time the equation does, as far as that is known."""
+    if eqn.primitive.name == "scan":
+        return int(eqn.params["length"])
+    if eqn.primitive.name == "pallas_call":
+        return math.prod(size for size in eqn.params["grid_mapping"].grid if isinstance(size, int))
+    return 1
 
 
 def is_plain_jit(eqn: Any) -> bool:

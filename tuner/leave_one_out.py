@@ -38,6 +38,13 @@ def leave_one_out(point: "Point", points: Iterable["Point"]) -> list[LayerEffect
     return sorted(found.values(), key=lambda effect: (effect.drop, effect.ratio))
 
 
+def unmeasured_layers(point: "Point", effects: Iterable[LayerEffect]) -> list[str]:
+    """The layers that are not original and whose effect nothing measured shows."""
+    known = {effect.layer for effect in effects}
+    assigned = point.policy.precisions if point.policy is not None else {}
+    return [name for name, precision in assigned.items() if not precision.is_original and name not in known]
+
+
 def layer_losses(point: "Point", points: Iterable["Point"]) -> list[tuple[str, Precision, float]]:
     """(layer, precision, loss) of what costs a policy its quality, largest first, as far as pairs of policies show it.
 

@@ -1,7 +1,7 @@
 """Policy files: what a user exports, keeps under version control and applies elsewhere. Data only."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.errors import PolicyError
 from tuner.files import write_atomically
-from tuner.policy import Assignment, Policy, ProgramSignature
+from tuner.policy import Assignment, Policy
 from tuner.policy_json import policy_from_json, policy_to_json
 
 # What makes two devices the same kind; other facts of a fingerprint (jaxlib, threads, flags) only break ties.
@@ -90,36 +90,6 @@ def policy_schema() -> dict[str, Any]:
     text = resources.files("tuner").joinpath("policy.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
-
-
-def check_fits(policy: Policy, program: ProgramSignature, where: str = "the policy") -> None:
-    """Returns when the policy has an assignment for every layer of the program, and no other.
-
-    Args:
-        policy: what should be applied.
-        program: the signature of the program it should be applied to; its inputs may differ.
-        where: what to call the policy in messages, such as its file.
-
-    Raises:
-        PolicyError: it is for another program; the first layer that differs is named.
-    """
-    remedy = "apply it to the program it was made for, or search this one"
-    theirs = {name: (kind, shape) for name, kind, shape in program.layers}
-    for name in policy.names:
-        if name not in theirs:
-            raise PolicyError(
-                f"{where} names layer {name!r}, which this program does not have (its layers: {_listed(theirs)}); {remedy}"
-            )
-    ours = set(policy.names)
-    for name in theirs:
-        if name not in ours:
-            raise PolicyError(f"{where} says nothing about layer {name!r} of this program; {remedy}")
-    for name, kind, shape in policy.program.layers if policy.program else ():
-        if name in theirs and theirs[name] != (kind, shape):
-            raise PolicyError(
-                f"{where} is for another program: layer {name!r} is {_layer_text(kind, shape)} there "
-                f"and {_layer_text(*theirs[name])} here; {remedy}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,13 +191,3 @@ def _lay_out(value: Any, indent: int) -> str:
     inside = " " * (indent + 2)
     items = ",\n".join(f"{inside}{_one_line(key)}: {_lay_out(item, indent + 2)}" for key, item in value.items())
     return "{\n" + items + "\n" + " " * indent + "}"
-
-
-def _layer_text(kind: str, shape: tuple[int, ...]) -> str:
-    return f"{kind} {shape}" if shape else kind
-
-
-def _listed(names: Iterable[str], most: int = 8) -> str:
-    names = list(names)
-    more = f", ... {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

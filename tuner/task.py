@@ -22,6 +22,7 @@ from tuner.errors import InputError, error_line
 from tuner.fingerprint import hash_text, hash_tree
 from tuner.metrics import BASELINE, Metric, Score, find_metric
 from tuner.scores import reads_class_numbers
+from tuner.trace_problems import trace_problem
 
 # The slice of the search split that calibrates, unless calibration examples are given.
 CALIBRATION_EXAMPLES = 256
@@ -221,6 +222,9 @@ def check_task(task: Task) -> None:
         try:
             outputs = jax.eval_shape(task.apply, task.params, *inputs)
         except Exception as error:
+            problem = trace_problem(task.apply, (task.params, *inputs), error)
+            if problem:
+                raise InputError(f"apply of task {task.name!r} {problem}") from error
             raise InputError(
                 f"apply of task {task.name!r} fails on a batch of its {what} split ({task.batch_size} x "
                 f"{layout(Split(inputs))}): {error_line(error)}; make apply(params, *inputs) run on these arrays"

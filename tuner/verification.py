@@ -1,6 +1,6 @@
 """Verification: does a policy file still do here what was recorded when it was exported?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,13 @@ class Verification:
 
 
 def verify_policy(
-    policy: Policy, task: "Task", *, where: str = "the policy", max_drop: Drop | str | float | None = None
+    policy: Policy,
+    task: "Task",
+    *,
+    where: str = "the policy",
+    max_drop: Drop | str | float | None = None,
+    isolation: str = "child",
+    say: Callable[[str], object] = lambda text: None,
 ) -> Verification:
     """Measure a policy again, interleaved with the baseline and on the holdout split.
 
@@ -62,14 +68,16 @@ def verify_policy(
         task: what it was made for; another batch size is fine.
         where: what messages call the policy.
         max_drop: quality that may be lost; by default what the policy was exported with.
+        isolation: "child": in a process of its own, which it may crash; "none": in this one.
+        say: called with each remark for the user.
 
     Raises:
         PolicyError: it is for another program, or asks for what this version cannot run.
         InputError: the task or the drop cannot be used.
     """
     from tuner.capturing import capture_task
-    from tuner.measure import Evaluator, device_fingerprint
-    from tuner.policy_file import check_fits
+    from tuner.measure import device_fingerprint, make_evaluator
+    from tuner.policy_fit import check_fits
     from tuner.program.policies import check_runs
     from tuner.task import check_task
 
@@ -83,7 +91,7 @@ def verify_policy(
     _check_metric(policy, task.metric.name, where)
     measured, confirmed = recorded_measurement(policy, where), recorded_confirmation(policy, where)
     kept = RESIDENT if measured is None else measured.latency.baseline
-    with Evaluator(task, program, max_drop=drop, baseline=kept) as evaluator:
+    with make_evaluator(task, program, isolation=isolation, say=say, max_drop=drop, baseline=kept) as evaluator:
         (result,) = evaluator.confirm([policy])
         allowed = drop.allowed(evaluator.baseline.quality.value)
     latencies = [record.latency for record in (measured, confirmed) if record is not None]

@@ -44,6 +44,13 @@ def test_packed_weights_are_split_as_the_parameters_were(results: Any, name: str
         assert set(found["pieces"].values()) == {2}
 
 
+def test_work_is_the_whole_programs_or_inside_shard_map_that_of_each_device(results: Any) -> None:
+    whole, each = results["tensor parallel"]["original"]["work"], results["shard_map"]["original"]["work"]
+    assert whole["up"] == [8, 16, 1, 2 * 8 * 8 * 16]
+    assert each["up"] == [8, 16 // 2, 1, 2 * (8 // 4) * 8 * (16 // 2)]
+    assert results["scan in shard_map"]["original"]["work"]["stack"] == [8, 8 // 2, 3, 3 * 2 * (8 // 4) * 8 * (8 // 2)]
+
+
 def test_copies_stay_copies(results: Any) -> None:
     assert set(results["data parallel"]["i8/i8/i32"]["pieces"].values()) == {1}
 

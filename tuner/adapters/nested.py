@@ -8,7 +8,7 @@ from tuner.errors import InputError
 Nested = dict[str, Any]
 Path = tuple[str, ...]
 
-# Begins the keys of what is no parameter; no library names a module so.
+# Begins the keys of what is no parameter. No library names a module so, but Haiku calls what is in no module "~".
 CARRIED = "~"
 
 
@@ -69,8 +69,9 @@ def carry(params: Nested, **collections: Any) -> Nested:
 
 def separate(nested: Nested) -> tuple[Nested, Nested]:
     """(parameters, collections by name): what `carry` put together."""
-    params = {name: tree for name, tree in nested.items() if not name.startswith(CARRIED)}
-    return params, {name[1:]: tree for name, tree in nested.items() if name.startswith(CARRIED)}
+    carried = {name for name in nested if name.startswith(CARRIED) and name != CARRIED}
+    params = {name: tree for name, tree in nested.items() if name not in carried}
+    return params, {name.removeprefix(CARRIED): nested[name] for name in nested if name in carried}
 
 
 def _taken(path: Path) -> str:

@@ -52,6 +52,17 @@ def space_option(command: Command) -> Command:
     )(command)
 
 
+def isolation_option(command: Command) -> Command:
+    """`--isolation child|none`."""
+    return click.option(
+        "--isolation",
+        metavar="child|none",
+        default="child",
+        show_default=True,
+        help="Run candidates in a process of their own, which may crash or hang; or in this one, for a debugger.",
+    )(command)
+
+
 def split_scans_option(command: Command) -> Command:
     """`--split-scans`."""
     return click.option(

@@ -6,6 +6,7 @@ from functools import partial
 import click
 
 from tuner.cli.options import (
+    isolation_option,
     max_drop_option,
     space_option,
     split_scans_option,
@@ -34,12 +35,12 @@ from tuner.study import Study
 @click.option("--objectives", metavar="LIST", help="One or more of latency,quality,memory.  [default: all]")
 @click.option("--start", metavar="FILE", help="A policy file to try right after the baseline.")
 @click.option(
-    "--isolation",
-    metavar="child|none",
-    default="child",
-    show_default=True,
-    help="Run candidates in a process of their own, which may crash or hang; or in this one, for a debugger.",
+    "--around",
+    metavar="TRIAL",
+    type=int,
+    help="Measure what each layer of that trial costs and gains: one layer back as written at a time.",
 )
+@isolation_option
 @click.option(
     "--deadline",
     metavar="TIME",
@@ -72,6 +73,7 @@ def command(
     batch_size: str | None,
     objectives: str | None,
     start: str | None,
+    around: int | None,
     isolation: str,
     deadline: str,
     memory_limit: str | None,
@@ -83,10 +85,11 @@ def command(
     TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out. Stop with
     Ctrl-C at any time: the same command goes on where it stopped, and nothing is measured twice.
     """
+    from tuner.isolation import CHILD
     from tuner.measure.sending import leave_memory_to_child
     from tuner.search.budget import read_count
     from tuner.search.runner import run_search
-    from tuner.search.settings import CHILD, check_settings
+    from tuner.search.settings import check_settings
     from tuner.task_reference import load_study
 
     if isolation == CHILD:
@@ -104,6 +107,7 @@ def command(
         seed=seed,
         objectives=None if objectives is None else objectives.split(","),
         start=start,
+        around=around,
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,
@@ -129,10 +133,10 @@ def command(
 
 def _report(found: Study, task: str, storage: str) -> None:
     """The front, the point that would be exported, and what to do next."""
-    from tuner.report.front import limits_of, write_front
+    from tuner.report.front import limit_of, write_front
 
     front = found.front()
-    write_front(front.points, front.references, sys.stdout, limits=limits_of(found.record), ties=front.ties)
+    write_front(front.points, front.references, sys.stdout, limit=limit_of(found.record), ties=front.ties)
     name = quoted(found.name)
     try:
         chosen = found.choose()

@@ -5,7 +5,7 @@ import sys
 import click
 
 from tuner.cli.options import json_option, storage_option, study_argument, talk_options
-from tuner.cli.talk import quoted, suggest, with_storage
+from tuner.cli.talk import note, quoted, suggest, with_storage
 
 
 @click.command("show", context_settings={"ignore_unknown_options": True})
@@ -20,7 +20,7 @@ def command(study: str, point: str, storage: str, as_json: bool) -> None:
     What each layer costs and gains is shown where that was measured. POINT is the number of a trial, or a label such as
     `astype(bf16)`.
     """
-    from tuner.leave_one_out import leave_one_out
+    from tuner.leave_one_out import leave_one_out, unmeasured_layers
     from tuner.report.json_text import write_json
     from tuner.report.policies import full_point_json, write_point
     from tuner.study import open_study
@@ -39,3 +39,9 @@ def command(study: str, point: str, storage: str, as_json: bool) -> None:
     export = with_storage(f"tuner export {name} --point {found.trial} -o policy.json", storage)
     compared = f"tuner diff {quoted(f'{study}:0')} {quoted(f'{study}:{found.trial}')}"
     suggest(export, *([] if found.is_baseline else [with_storage(compared, storage)]))
+    unknown = unmeasured_layers(found, effects)
+    reference = opened.record.task_reference
+    if unknown and reference is not None:
+        note(f"What {len(unknown)} of its layers cost and gain is not measured yet:")
+        again = f"tuner search {quoted(reference)} --study {name} --around {found.trial}"
+        suggest(with_storage(again, storage))

@@ -67,12 +67,13 @@ class MeasuringProcess:
         """Its number."""
         return self._popen.pid
 
-    def ask(self, question: Mapping[str, Any], blob: bytes | None = None) -> Any:
+    def ask(self, question: Mapping[str, Any], blob: bytes | None = None, within_s: float | None = None) -> Any:
         """The answer to a question, or a Lost.
 
         Args:
             question: a message.
             blob: a frame that follows it.
+            within_s: seconds for what the child sets no deadline for itself; by default it may take forever.
 
         Raises:
             TunerError: the child found a mistake of the user, and raised just this.
@@ -85,7 +86,7 @@ class MeasuringProcess:
                 self._channel.send_bytes(blob)
         except BrokenPipeError:
             return self._lost({"name": "waiting"})
-        return self._await_answer()
+        return self._await_answer(within_s)
 
     def close(self) -> None:
         """Ends the child at once."""
@@ -97,9 +98,10 @@ class MeasuringProcess:
             self._channel.close()
             self._channel = None  # type: ignore[assignment]  # closed for good
 
-    def _await_answer(self) -> Any:
-        phase: dict[str, Any] = {"name": "starting"}
-        ends: float | None = None
+    def _await_answer(self, within_s: float | None) -> Any:
+        phase: dict[str, Any] = {"name": "starting", "seconds": within_s}
+        latest = None if within_s is None else time.monotonic() + within_s
+        ends = latest
         while True:
             try:
                 message = self._channel.receive(None if ends is None else max(0.0, ends - time.monotonic()))
@@ -108,8 +110,8 @@ class MeasuringProcess:
             except (EOFError, ConnectionError):
                 return self._lost(phase)
             if message["event"] == "phase":
-                phase = message
-                ends = None if phase["seconds"] is None else time.monotonic() + phase["seconds"]
+                phase = message if message["seconds"] is not None else message | {"seconds": within_s}
+                ends = latest if message["seconds"] is None else time.monotonic() + message["seconds"]
             elif message["event"] == "error":
                 raise _error(message)
             else:

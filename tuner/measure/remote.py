@@ -1,13 +1,13 @@
 """IsolatedEvaluator: what Evaluator does, in a process of its own, which a candidate may end without ending the search."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from search_spaces import Precision
-from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.errors import InputError, MeasuringStopped
 from tuner.measure.device import device_fingerprint
@@ -31,6 +31,8 @@ from tuner.wire import decode, encode, policy_message
 
 # Children lost one after the other, each to another candidate, before it is not the candidates' fault any more.
 _MOST_LOST = 3
+# How many times as long as the first a later child may take to load the task and measure the baseline.
+_START_FACTOR = 10.0
 
 Say = Callable[[str], object]
 
@@ -127,6 +129,8 @@ class IsolatedEvaluator:
         # Messages of the children lost since the last answer, by what was being measured.
         self._lost: dict[str, str] = {}
         self._child: MeasuringProcess | None = None
+        self._deadline_s = deadline_s
+        self._start_s: float | None = None  # what the first child took
         self.baseline = self._first_start()
         self._settings["reference_ms"] = self.baseline.latency.milliseconds
 
@@ -184,14 +188,6 @@ class IsolatedEvaluator:
                 times = decode(answer)
         return time_kernels(self._program, choices, known=times, budget_s=0.0)
 
-    def try_precision(self, operation: str, precision: Precision) -> Attempt:
-        """Whether one operation runs in a precision here; one that ends the child cannot run, and that is all."""
-        answer = self._ask({"ask": "try_precision", "operation": operation, "precision": str(precision)})
-        if isinstance(answer, Lost):
-            return Attempt(refusal=f"{answer.cause}: {answer.message}")
-        attempt: Attempt = decode(answer)
-        return attempt
-
     def check(self) -> None:
         """Returns when there is a point in measuring another candidate.
 
@@ -241,13 +237,13 @@ class IsolatedEvaluator:
                 )
         return self._speak(question)
 
-    def _speak(self, question: Mapping[str, Any], packed: bytes | None = None) -> Any:
+    def _speak(self, question: Mapping[str, Any], packed: bytes | None = None, within_s: float | None = None) -> Any:
         """One question to the child there is; whatever goes wrong, there is none afterwards."""
         child = self._child
         if child is None:
             raise RuntimeError("there is no measuring process to ask")
         try:
-            answer = child.ask(question, packed)
+            answer = child.ask(question, packed, within_s)
         except BaseException:  # Ctrl-C too: an answer that nobody waits for must not be taken for the next one
             self.close()
             raise
@@ -266,7 +262,12 @@ class IsolatedEvaluator:
             "settings": self._settings,
             "blob": self._packed is not None,
         }
-        return self._speak(question, self._packed)
+        began = time.monotonic()
+        # The first may load and measure the baseline as long as it takes: the user watches. A later one must not hang.
+        within_s = None if self._start_s is None else max(self._deadline_s, _START_FACTOR * self._start_s)
+        answer = self._speak(question, self._packed, within_s)
+        self._start_s = self._start_s or time.monotonic() - began
+        return answer
 
     def _first_start(self) -> Measurement:
         try:

@@ -6,15 +6,17 @@ from typing import Any
 import jax
 
 from tuner import _jax_compat as compat
-from tuner.errors import CaptureError
+from tuner.errors import CaptureError, error_line
 from tuner.policy import ProgramSignature
 from tuner.program import naming
 from tuner.program.expression import Leaf
 from tuner.program.flatten import Flattener
 from tuner.program.input_specs import specs_to_text
 from tuner.program.layers import distinct_names, input_layers, weight_layers
+from tuner.program.leaf_notes import notes_on_leaves
 from tuner.program.program import Program
 from tuner.program.scan_segments import find_split_scans
+from tuner.trace_problems import trace_problem
 
 
 def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...], *, split_scans: bool = False) -> Program:
@@ -42,6 +44,8 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...], *, 
 
     input_avals = tuple(variable.aval for variable in jaxpr.invars[leaf_count:])
     inputs_found, positions = input_layers(abstract_inputs, input_avals)
+    leaf_paths = tuple(naming.number_repeats([naming.path_text(path) for path in parameter_paths]))
+    named = [*zip(leaf_paths, leaves, strict=True), *zip(naming.input_names(abstract_inputs), input_avals, strict=True)]
     split = find_split_scans(flattener.steps) if split_scans else {}
     placed = weight_layers(flattener.sites, parameter_paths, [leaf.aval for leaf in leaves], split)
     layers = distinct_names(inputs_found, [one.layer for one in placed])
@@ -59,12 +63,12 @@ def capture(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...], *, 
         input_layers=positions,
         input_avals=input_avals,
         input_tree=jax.tree_util.tree_structure(inputs),
-        leaf_paths=tuple(naming.number_repeats([naming.path_text(path) for path in parameter_paths])),
+        leaf_paths=leaf_paths,
         leaf_avals=tuple(leaf.aval for leaf in leaves),
         parameter_tree=jax.tree_util.tree_structure(params),
         output_avals=tuple(variable.aval for variable in jaxpr.outvars),
         output_tree=jax.tree_util.tree_structure(output_shape),
-        notes=tuple(dict.fromkeys(flattener.notes)),
+        notes=(*dict.fromkeys(flattener.notes), *notes_on_leaves(named, flattener.sites)),
         signature=signature,
         iterations=(*(None for _ in inputs_found), *(one.iteration for one in placed)),
         split_loops=frozenset(scan.loop for scan in split.values()),
@@ -81,9 +85,11 @@ def _trace(apply: Callable[..., Any], params: Any, inputs: tuple[Any, ...]) -> t
         return jax.make_jaxpr(apply, return_shape=True)(params, *inputs)
     except Exception as error:
         name = getattr(apply, "__name__", type(apply).__name__)
+        problem = trace_problem(apply, (params, *inputs), error)
+        if problem:
+            raise CaptureError(f"{name!r} {problem}") from error
         shapes = ", ".join(str(leaf) for leaf in jax.tree_util.tree_leaves(inputs))
-        message = str(error).strip().splitlines() or [type(error).__name__]
         raise CaptureError(
-            f"JAX cannot trace {name!r} on inputs {shapes}: {type(error).__name__}: {message[0]} "
-            "Make the function run under jax.jit with these arguments first."
+            f"JAX cannot trace {name!r} on inputs {shapes}: {error_line(error).rstrip('.')}; "
+            "make it run under jax.jit with these arguments first"
         ) from error

@@ -166,6 +166,22 @@ def weight_key(expression: Expression, *, exact: bool = False) -> tuple[Any, ...
     return ("part", name if exact else "", settings, expression.position, *operands)
 
 
+def share_of_sources(expression: Expression) -> float:
+    """The share of its parameters that a value is made of: of a part of one parameter its size, else all."""
+    share = 1.0
+    while not isinstance(expression, Leaf | Constant):
+        if isinstance(expression, Slice):  # a weight in a loop stands for those of all iterations
+            expression = expression.stack
+            continue
+        name, operands = expression.computation.eqn.primitive.name, expression.computation.operands
+        if name in SELECTION:
+            share *= min(1.0, expression.aval.size / max(operands[0].aval.size, 1))
+        elif name not in MOVEMENT:
+            return share
+        expression = operands[0]
+    return share
+
+
 def untransposed(expression: Expression) -> tuple[Expression, tuple[int, ...]]:
     """What the value is a transpose of, and for each of its axes the axis there."""
     axes = tuple(range(expression.aval.ndim))

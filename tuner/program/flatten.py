@@ -83,20 +83,21 @@ class Flattener:
             bodies = rule.enter(self, eqn, operands, scope)
             return bodies if len(self.sites) > before else ()
         self.notes.append(f"{name} at {compat.source_line(eqn)} holds a function and is bound unchanged")
-        self._list_layers(eqn, operands, scope, f"inside {name}, which is bound unchanged")
+        self._list_layers(eqn, operands, scope, f"inside {name}, which is bound unchanged", self._executions)
         return ()
 
-    def _list_layers(self, eqn: Any, operands: Sequence[Reference], scope: Any, reason: str) -> None:
+    def _list_layers(self, eqn: Any, operands: Sequence[Reference], scope: Any, reason: str, executions: int) -> None:
         """Lists the layers of what is kept whole; they stay as written."""
+        executions *= compat.repetitions(eqn)
         for item in compat.jaxprs_in(eqn.params):
             jaxpr, _ = compat.open_jaxpr(item)
-            given = operands if len(operands) == len(jaxpr.invars) else [-1] * len(jaxpr.invars)
+            given = compat.inner_operands(eqn, jaxpr, operands, missing=-1)
             env = dict(zip(jaxpr.invars, [_seen_inside(eqn, scope, reference) for reference in given], strict=True))
             for inner in jaxpr.eqns:
                 inner_scope = scope + compat.scope_of(inner)
                 inside = tuple(_read(env, atom, missing=-1) for atom in inner.invars)
                 site = find_site(
-                    inner, inner_scope, inside, number=len(self.sites), executions=self._executions, reason=reason
+                    inner, inner_scope, inside, number=len(self.sites), executions=executions, reason=reason
                 )
                 if site is not None:
                     self.sites.append(site)
@@ -104,7 +105,7 @@ class Flattener:
                 known = tuple(operand for operand in inside if not isinstance(operand, int))
                 if len(known) == len(inside) and not compat.jaxprs_in(inner.params):
                     env.update(zip(inner.outvars, computed(inner, inner_scope, known, -1), strict=True))
-                self._list_layers(inner, inside, inner_scope, reason)
+                self._list_layers(inner, inside, inner_scope, reason, executions)
 
     def _has_products(self, jaxpr: Any) -> bool:
         """True when a called function holds an operation that carries precision, at any depth."""

@@ -23,9 +23,11 @@ class Layer:
     dtype: str
     # Elements of the parameters behind the layer, each counted once; 0 for dot and input.
     params: int
-    # Multiply-adds counted as two, over all executions of one call.
+    # Multiply-adds counted as two, over all `executions`.
     flops: int
-    # How often the layer's operations run in one call (a loop body counts its trips).
+    # How often the layer's operations run in one call: a scan's body counts its trips, a `while` body one, since its trips
+    # are not known, and every branch of a `cond` one. Inside `shard_map`, shape, flops and executions are those of each
+    # device, which is what its time depends on; params are always the whole parameters.
     executions: int
     # "file.py:12" of the user's line, or None where the trace kept none.
     source: str | None

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tuner import _jax_compat as compat
 from tuner.program import naming
-from tuner.program.expression import sources
+from tuner.program.expression import share_of_sources, sources
 from tuner.program.layer import INPUT, MATMUL, Layer
 from tuner.program.scan_segments import SplitScan
 from tuner.program.sites import site_flops, site_shape
@@ -71,6 +71,8 @@ def weight_layers(
     whole = []
     for i, sites in enumerate(grouped):
         size = sum(int(leaf_avals[leaf].size) for leaf in origins[i])
+        if sites[0].weight is not None and size:
+            size = max(1, round(size * share_of_sources(sites[0].weight)))
         whole.append(Placed(layer=_layer(names[i], sites, size), sites=tuple(sites)))
     return list(_by_iteration(whole, split)) if split else whole
 

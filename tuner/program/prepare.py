@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from tuner.errors import CaptureError, PolicyError
 from tuner.policy import Assignment, Policy
-from tuner.policy_file import check_fits
+from tuner.policy_fit import check_fits, difference_text
 from tuner.program import kernels
 from tuner.program.capture import capture
 from tuner.program.expression import Slice, evaluate, slices_in, split_axes
@@ -233,13 +233,10 @@ def _spec(leaf: Any, position: int, plan: Plan) -> Any:
 
 def _check_same_layers(program: Program, first: Program) -> None:
     """Raises unless both programs have the same layers."""
-    here, there = program.signature.layers, first.signature.layers
-    if here == there:
-        return
-    names_here, names_there = [layer[0] for layer in here], [layer[0] for layer in there]
-    different = [n for n in names_here if n not in names_there] or [n for n in names_there if n not in names_here]
-    shapes = ", ".join(str(aval) for aval in program.input_avals)
-    raise CaptureError(
-        f"for inputs {shapes} the function has other layers than the policy (first difference: {(different or names_here)[0]!r}); "
-        "tune it for these shapes, or call it with shapes that lead to the same layers"
-    )
+    difference = difference_text(program.signature, first.signature)
+    if difference:
+        shapes, theirs = (", ".join(map(str, one.input_avals)) for one in (program, first))
+        raise CaptureError(
+            f"for inputs {shapes} the function has other layers than for {theirs}, which this model was prepared for: "
+            f"{difference}; call it with shapes that lead to the same layers, or search with these"
+        )

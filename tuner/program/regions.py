@@ -2,11 +2,11 @@
 
 A precision with an output format (`bf16/bf16/f32->bf16`) opens a region at its layer's result. Operations from a closed list
 run in that format while they read values of the region; everything else, and every result of the program, carry or branch,
-gets the value back in its original dtype. What feeds a sensitive operation in the same name scope, or reads what one has
-computed, stays as written: so softmax, norms and losses keep their arithmetic.
+gets the value back in its original dtype. Sensitive operations (`sensitive.py`) stay as written, whatever they read: so do
+softmax, norms and losses.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,34 +15,20 @@ import jax.numpy as jnp
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.calls import body_of
-from tuner.program.steps import Reference, Step
+from tuner.program.sensitive import find_sensitive
+from tuner.program.steps import Step
 
-ELEMENTWISE = frozenset(
+# relu and its like are `max`; `add_any` is the `add` of a gradient.
+ARITHMETIC = frozenset(
     {"add", "sub", "mul", "max", "min", "neg", "select_n", "clamp", "erf", "erfc", "tanh", "logistic", "add_any"}
 )
-MOVING = frozenset(
-    {
-        "reshape",
-        "transpose",
-        "broadcast_in_dim",
-        "slice",
-        "dynamic_slice",
-        "concatenate",
-        "squeeze",
-        "expand_dims",
-        "rev",
-    }
-    | {"pad", "copy", "copy_p", "pvary", "gather"}
+MOVEMENT = frozenset(
+    {"reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "rev", "pad", "tile", "copy", "copy_p"}
+    | {"slice", "dynamic_slice", "dynamic_update_slice", "gather", "split", "unstack", "concatenate", "stack"}
+    | {"name", "stop_gradient", "pvary"}  # the value itself, with a remark for JAX
 )
-# The closed list: what may run in 16 bits between two layers.
-NARROW = ELEMENTWISE | MOVING
-# What loses its meaning in 16 bits, or computes what must not.
-SENSITIVE = frozenset(
-    {"exp", "exp2", "expm1", "log", "log1p", "pow", "integer_pow", "square", "sqrt", "rsqrt", "cbrt", "div", "rem"}
-    | {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_precision"}
-    | {"reduce", "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_window", "reduce_window_sum"}
-    | {"argmax", "argmin", "sort", "erf_inv", "lgamma", "digamma"}
-)
+# The closed list: what may run in 16 bits between two layers. Nothing else ever does.
+NARROW = ARITHMETIC | MOVEMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,7 @@ class Regions:
     """Where values are held in 16 bits.
 
     Attributes:
-        slots: slot held narrow -> the dtype it had.
+        slots: slot held narrow -> what it was: its shape, dtype and weak type.
         steps: identity of a step that runs narrow -> the dtype it runs in.
     """
 
@@ -62,88 +48,110 @@ def find_regions(steps: Sequence[Step], assignments: Mapping[int, Assignment]) -
     """The regions that the output formats of a policy open, in these steps and in what they hold."""
     if not any(a.precision.output is not None for a in assignments.values()):
         return Regions()
-    slots: dict[int, Any] = {}
-    running: dict[int, Any] = {}
-    _walk(steps, assignments, slots, running)
-    return Regions(slots, running)
+    finder = _Finder(assignments, find_sensitive(steps))
+    finder.walk(steps)
+    return Regions(finder.slots, finder.running)
 
 
-def _walk(
-    steps: Sequence[Step], assignments: Mapping[int, Assignment], slots: dict[int, Any], running: dict[int, Any]
-) -> None:
-    protected = _protected(steps)
-    held: dict[int, Any] = {}  # slot -> the dtype it is held in
-    for step in steps:
-        dtype: Any = None
-        if step.site is not None:
-            assignment = assignments.get(id(step.site))
-            output = None if assignment is None else assignment.precision.output
-            dtype = None if output is None else jnp.dtype(output.dtype)
-        elif id(step) not in protected and is_narrowable(step.eqn):
-            dtype = next((held[o] for o in step.operands if isinstance(o, int) and o in held), None)
-            if dtype is not None:
-                running[id(step)] = dtype
-        if dtype is not None:
-            for slot, variable in zip(step.results, step.eqn.outvars, strict=True):
-                if slot is not None and _is_wider(variable.aval.dtype, dtype):
-                    slots[slot], held[slot] = variable.aval.dtype, dtype
-        for body in step.bodies:
-            _walk(body.steps, assignments, slots, running)
+class _Finder:
+    """Follows narrow values from the layers that hand them on, in the order in which the steps run."""
+
+    def __init__(self, assignments: Mapping[int, Assignment], sensitive: frozenset[int]) -> None:
+        self.assignments = assignments
+        self.sensitive = sensitive
+        self.slots: dict[int, Any] = {}
+        self.running: dict[int, Any] = {}
+        self._held: dict[int, Any] = {}  # slot -> the dtype that it is held in
+
+    def walk(self, steps: Sequence[Step]) -> None:
+        """Follows them through these steps and through what control flow among them holds."""
+        for step in steps:
+            for slot in step.results:  # the same slot may have been narrow in another segment of a scan
+                self._held.pop(-1 if slot is None else slot, None)
+            if step.site is not None:
+                assignment = self.assignments.get(id(step.site))
+                output = None if assignment is None else assignment.precision.output
+                if output is not None:
+                    self._hold(step, jnp.dtype(output.dtype), (True,))
+            elif step.bodies:
+                if any(id(site) in self.assignments for site in step.sites()):  # else it runs as a whole
+                    for body in step.bodies:
+                        self.walk(body.steps)
+            elif id(step) not in self.sensitive:
+                self._follow(step)
+
+    def _follow(self, step: Step) -> None:
+        """Runs a step narrow when the narrow values it reads have one dtype, and some operation in it may."""
+        dtypes = [self._held.get(operand) if isinstance(operand, int) else None for operand in step.operands]
+        narrow = {dtype for dtype in dtypes if dtype is not None}
+        if len(narrow) != 1 or step.eqn.effects:
+            return
+        (dtype,) = narrow
+        results = _narrow_results(step.eqn, [held is not None for held in dtypes], dtype)
+        if any(results):
+            self.running[id(step)] = dtype
+            self._hold(step, dtype, results)
+
+    def _hold(self, step: Step, dtype: Any, narrow: Iterable[bool]) -> None:
+        for slot, variable, is_narrow in zip(step.results, step.eqn.outvars, narrow, strict=True):
+            if slot is not None and is_narrow and is_wider(variable.aval.dtype, dtype):
+                self.slots[slot], self._held[slot] = variable.aval, dtype
 
 
-def _is_wider(original: Any, narrow: Any) -> bool:
-    return bool(jnp.issubdtype(original, jnp.floating)) and jnp.dtype(original).itemsize > narrow.itemsize
+def is_wider(original: Any, narrow: Any) -> bool:
+    """True for a floating dtype that takes more bits than the narrow one."""
+    return bool(jnp.issubdtype(original, jnp.floating)) and jnp.dtype(original).itemsize > jnp.dtype(narrow).itemsize
 
 
-def is_narrowable(eqn: Any) -> bool:
-    """True when an equation is on the closed list, or calls a function that holds nothing else."""
+def _narrow_results(eqn: Any, held: Sequence[bool], dtype: Any) -> list[bool]:
+    """Which results of an equation are narrow when these operands are; a called function is looked into."""
     if eqn.primitive.name in NARROW:
-        return True
+        return [any(held) and is_wider(variable.aval.dtype, dtype) for variable in eqn.outvars]
     body = body_of(eqn)
-    return body is not None and not eqn.effects and all(map(is_narrowable, body.jaxpr.eqns))
+    if body is None:
+        return [False] * len(eqn.outvars)
+    env = dict(zip(body.jaxpr.invars, body.arguments(held), strict=True))
+    for inner in body.jaxpr.eqns:
+        inside = [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in inner.invars]
+        env.update(zip(inner.outvars, _narrow_results(inner, inside, dtype), strict=True))
+    return [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in body.jaxpr.outvars]
 
 
 def run_narrow(eqn: Any, operands: Sequence[Any], dtype: Any) -> list[Any]:
-    """The results of a narrowable equation, its floating operands and results in a narrow dtype."""
-    body = body_of(eqn) if eqn.primitive.name not in NARROW else None
-    narrow = [_cast(operand, dtype) for operand in operands]
+    """The results of an equation of which some operands are held in a narrow dtype.
+
+    An operation of the closed list runs in that dtype, any other on operands that are widened again; a called function is
+    run equation by equation.
+    """
+    if eqn.primitive.name in NARROW:
+        return compat.bind(eqn, [_cast(operand, dtype) for operand in operands])
+    body = body_of(eqn)
     if body is None:
-        return compat.bind(eqn, narrow)
-    env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(narrow), strict=True))
+        return compat.bind(eqn, [widen(value, atom.aval) for value, atom in zip(operands, eqn.invars, strict=True)])
+    env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(operands), strict=True))
     env.update(zip(body.jaxpr.constvars, body.consts, strict=True))
     for inner in body.jaxpr.eqns:
         values = [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in inner.invars]
+        held = any(_is_held(value, atom.aval, dtype) for value, atom in zip(values, inner.invars, strict=True))
         with compat.equation_context(inner, compat.scope_of(inner)):
-            env.update(zip(inner.outvars, run_narrow(inner, values, dtype), strict=True))
+            results = run_narrow(inner, values, dtype) if held else compat.bind(inner, values)
+        env.update(zip(inner.outvars, results, strict=True))
     return [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in body.jaxpr.outvars]
+
+
+def widen(value: Any, aval: Any) -> Any:
+    """The value in the dtype, and with the weak type, that the program has there."""
+    if value.dtype == aval.dtype:
+        return value
+    wide = value.astype(aval.dtype)
+    return compat.weak(wide) if aval.weak_type else wide
+
+
+def _is_held(value: Any, aval: Any, dtype: Any) -> bool:
+    return is_wider(aval.dtype, dtype) and jnp.result_type(value) == dtype
 
 
 def _cast(value: Any, dtype: Any) -> Any:
     if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
         return value
     return jnp.asarray(value).astype(dtype)
-
-
-def _protected(steps: Sequence[Step]) -> frozenset[int]:
-    """Steps that feed a sensitive one in their own name scope, directly or through others there, or read its result."""
-    readers: dict[int, list[Step]] = {}
-    sensitive_results: set[int] = set()
-    for step in steps:
-        for slot in _slots(step.operands):
-            readers.setdefault(slot, []).append(step)
-        if step.eqn.primitive.name in SENSITIVE:
-            sensitive_results.update(slot for slot in step.results if slot is not None)
-    protected: set[int] = set()
-    for step in reversed(steps):  # readers come after what they read
-        scope = str(step.scope)
-        for reader in (reader for slot in _slots(step.results) for reader in readers.get(slot, ())):
-            feeds = reader.eqn.primitive.name in SENSITIVE or (id(reader) in protected and reader.site is None)
-            if feeds and str(reader.scope) == scope:
-                protected.add(id(step))
-        if sensitive_results.intersection(_slots(step.operands)):
-            protected.add(id(step))
-    return frozenset(protected)
-
-
-def _slots(references: Sequence[Reference | None]) -> Iterator[int]:
-    return (reference for reference in references if isinstance(reference, int))

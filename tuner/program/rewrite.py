@@ -17,7 +17,7 @@ from tuner.program import control_flow, kernels
 from tuner.program.expression import Slice, evaluate
 from tuner.program.layer_scope import layer_scope
 from tuner.program.plan import Plan
-from tuner.program.regions import run_narrow
+from tuner.program.regions import run_narrow, widen
 from tuner.program.steps import Body, Reference, Step
 
 
@@ -77,7 +77,7 @@ class _Machine:
         """The value of a slot or an expression, in the dtype that the program has there."""
         value = self._held(reference)
         wide = self.plan.regions.slots.get(reference) if isinstance(reference, int) else None
-        return value if wide is None else value.astype(wide)
+        return value if wide is None else widen(value, wide)
 
     def _held(self, reference: Reference) -> Any:
         """The value as it is held: inside a narrow region in 16 bits."""

@@ -9,6 +9,7 @@ from tuner.measure import KernelTable
 from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
 from tuner.report import numbers
+from tuner.search.around import neighbors
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.first_candidates import (
@@ -114,13 +115,13 @@ class Loop:
         self._plan(settings)
 
     def run(self) -> None:
-        """Measure until the budget ends or nothing is left to try.
+        """Measure until the budget ends or nothing is left to try; around a point, what is around it.
 
         Raises:
             MeasuringStopped: candidates end the process they are measured in, one after the other.
             KeyboardInterrupt: Ctrl-C; the running trial is failed, everything else kept.
         """
-        while not self._sampler.exhausted and self._budget.allows(self._board.done, self._board.front_size):
+        while self._goes_on() and self._budget.allows(self._board.done, self._board.front_size):
             if not self._sampler.has_plan:
                 self._measure_casts()
             self._one_trial()
@@ -139,6 +140,9 @@ class Loop:
             confirmations = self._evaluator.confirm(policies)
         for record, confirmation in zip(waiting, confirmations, strict=True):
             self._store.confirm(record.id, confirmation)
+
+    def _goes_on(self) -> bool:
+        return self._sampler.has_plan if self._only_planned else not self._sampler.exhausted
 
     def _one_trial(self) -> None:
         self._interrupts.check()
@@ -218,6 +222,10 @@ class Loop:
         first = first_candidates(self._program.layers, self._space, self._rank, settings.start)
         # The baseline stays first even when an earlier run lost something else.
         planned: list[FirstCandidate] = [first[0], *lost, *first[1:]]
+        self._only_planned = settings.around is not None and settings.trials is None
+        if settings.around is not None:
+            near = neighbors(settings.around, self._store.candidates(self._record.id), self._space)
+            planned = [first[0], *lost, *near] if self._only_planned else [first[0], *near, *lost, *first[1:]]
         self._labels = {self._space.key(candidate.proposal): candidate.label for candidate in reversed(planned)}
         self._sampler.plan(candidate.proposal for candidate in planned)
         if settings.sampler == EXHAUSTIVE:

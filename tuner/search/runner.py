@@ -8,15 +8,16 @@ from typing import Any
 from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measure import Evaluator, IsolatedEvaluator, device_name, make_evaluator
+from tuner.isolation import CHILD
+from tuner.measure import device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
 from tuner.measurement import RESIDENT
 from tuner.policy import Policy
-from tuner.policy_file import check_fits
+from tuner.policy_fit import check_fits
 from tuner.program import Program
 from tuner.report import numbers
-from tuner.report.layers import refusal_notes, unavailable_notes
-from tuner.search.begin import Beginning, begin, begin_supported
+from tuner.report.layers import unavailable_notes
+from tuner.search.begin import Beginning, begin
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
@@ -26,9 +27,8 @@ from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import check_optuna, quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
-from tuner.search.settings import CHILD, DEFAULT_DEADLINE, Settings, check_settings
+from tuner.search.settings import DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
-from tuner.search.support import keep_probe, known_probe
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study
 from tuner.task import Task, check_task
@@ -50,6 +50,7 @@ def search(
     storage: str = DEFAULT_STORAGE,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    around: int | None = None,
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
@@ -71,6 +72,8 @@ def search(
         storage: the database.
         objectives: one or more of latency, quality and memory; by default all.
         start: a policy, or policy file, to try right after the baseline.
+        around: a trial of the study: measure what each of its layers costs and gains, by the policies that leave one of
+            them as written. Without `trials` that is all that is measured.
         isolation: "child": candidates run in a process of their own, which they may crash; "none": in this one.
         deadline: time that compiling a candidate, and one call of it, may take.
         memory_limit: what a candidate may take beyond the baseline: "8GB", or bytes; by default nearly all that is free.
@@ -99,6 +102,7 @@ def search(
         seed=seed,
         objectives=objectives,
         start=start,
+        around=around,
         isolation=isolation,
         deadline=deadline,
         memory_limit=memory_limit,
@@ -152,23 +156,36 @@ def _run(
     """Measures; `store` is None where the first study of a file begins."""
     for note in (*program.notes, *unavailable_notes(begun.resolved.resolution.refused)):
         display.note(f"Note: {note}")
-    _announce(begun, display)
-    with _make_evaluator(begun, settings, task, program, display) as evaluator, ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
-        probe = known_probe(store)
-        if not begun.resumed:
-            with interrupts.allowed():
-                begun, probe = begin_supported(begun, probe, evaluator, program, display)
-            _check_start(settings, begun)
-            for note in refusal_notes(begun.record.refused):
-                display.note(f"Note: {note}")
+    record = begun.record
+    space = ChoiceSpace.from_resolution(begun.resolved.resolution)
+    display.note(
+        f"{'Resuming' if begun.resumed else 'Beginning'} study {record.name!r}: "
+        f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
+        f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
+    )
+    reference = None if record.baseline is None else record.baseline.latency.milliseconds
+    with (
+        make_evaluator(
+            task,
+            program,
+            isolation=settings.isolation,
+            memory_limit=settings.memory_limit,
+            baseline=settings.baseline,
+            deadline_s=settings.deadline_s,
+            say=display.note,
+            max_drop=begun.drop,
+            objectives=record.objectives,
+            reference_ms=reference,
+            seed=record.seed,
+        ) as evaluator,
+        ExitStack() as stack,
+    ):
         if store is None:
             store = stack.enter_context(Store.open(settings.storage))
-        record = begun.record
         if not begun.resumed:
-            keep_probe(store, probe)
             record = store.create_study(record)
             store.save_layers(record.id, program.layers)
+        interrupts = stack.enter_context(Interrupts())
         with interrupts.allowed():
             choices = begun.resolved.resolution.choices
             # Once something is measured, other kernels would make other policies of the same precisions.
@@ -177,7 +194,7 @@ def _run(
             store=store,
             record=record,
             program=program,
-            space=ChoiceSpace.from_resolution(begun.resolved.resolution),
+            space=space,
             table=table,
             larger_is_better=task.metric.larger_is_better,
             evaluator=evaluator,
@@ -188,41 +205,6 @@ def _run(
         )
         loop.run()
         loop.confirm()
-
-
-def _announce(begun: Beginning, display: Progress) -> None:
-    """Says what begins, and how large it is."""
-    space = ChoiceSpace.from_resolution(begun.resolved.resolution)
-    display.note(
-        f"{'Resuming' if begun.resumed else 'Beginning'} study {begun.record.name!r}: "
-        f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
-        f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
-    )
-
-
-def _make_evaluator(
-    begun: Beginning, settings: Settings, task: Task, program: Program, display: Progress
-) -> Evaluator | IsolatedEvaluator:
-    record = begun.record
-    return make_evaluator(
-        task,
-        program,
-        isolation=settings.isolation,
-        memory_limit=settings.memory_limit,
-        baseline=settings.baseline,
-        deadline_s=settings.deadline_s,
-        say=display.note,
-        max_drop=begun.drop,
-        objectives=record.objectives,
-        reference_ms=None if record.baseline is None else record.baseline.latency.milliseconds,
-        seed=record.seed,
-    )
-
-
-def _check_start(settings: Settings, begun: Beginning) -> None:
-    """Raises when the policy to start from asks for what the space, on this device, does not allow."""
-    if settings.start is not None:
-        start_proposal(settings.start, ChoiceSpace.from_resolution(begun.resolved.resolution), settings.start_name)
 
 
 def _check_affordable(settings: Settings, space: ChoiceSpace) -> None:

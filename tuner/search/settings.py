@@ -8,6 +8,7 @@ from typing import Any
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.front import OBJECTIVES, check_objectives
+from tuner.isolation import CHILD, check_isolation
 from tuner.measurement import ALTERNATE, RESIDENT
 from tuner.policy import Policy
 from tuner.policy_file import load_policy
@@ -17,8 +18,6 @@ from tuner.search.spaces import Space
 
 DEFAULT_DROP = Drop(0.01)
 DEFAULT_DEADLINE = "5m"
-CHILD, NONE = "child", "none"
-ISOLATIONS = (CHILD, NONE)
 BASELINES = (RESIDENT, ALTERNATE)
 
 
@@ -38,6 +37,8 @@ class Settings:
     start: Policy | None = None
     # What messages call it: the file, where it came from one.
     start_name: str = "the policy to start from"
+    # A trial whose neighbors, one layer as written, are measured first; with no number of trials given, nothing else.
+    around: int | None = None
     isolation: str = CHILD
     # Of one candidate: seconds to compile or to make one call, and bytes beyond the baseline's; None: nearly all.
     deadline_s: float = 300.0
@@ -65,6 +66,7 @@ def check_settings(
     seed: int = 0,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
+    around: int | None = None,
     isolation: str = CHILD,
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
@@ -82,7 +84,7 @@ def check_settings(
     check_sampler(sampler)
     seconds = None if budget is None else parse_budget(budget)
     if trials is None and seconds is None:
-        trials = recommended_trials
+        trials = recommended_trials if around is None else None
         seconds = DEFAULT_SECONDS if trials is None else None
     return Settings(
         study=_check_name(study),
@@ -96,7 +98,8 @@ def check_settings(
         objectives=None if objectives is None else _in_order(objectives),
         start=load_policy(start) if isinstance(start, str | Path) else start,
         start_name=str(start) if isinstance(start, str | Path) else "the policy to start from",
-        isolation=_check_isolation(isolation),
+        around=_check_around(around),
+        isolation=check_isolation(isolation),
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         baseline=_check_baseline(baseline),
@@ -118,13 +121,10 @@ def _check_name(study: Any) -> str:  # whoever calls from Python may give anythi
     return study
 
 
-def _check_isolation(isolation: str) -> str:
-    if isolation not in ISOLATIONS:
-        raise InputError(
-            f"isolation {isolation!r} is neither of {', '.join(ISOLATIONS)}; give child to measure in a process of its own, "
-            "or none to stay in this one, for a debugger"
-        )
-    return isolation
+def _check_around(around: Any) -> int | None:
+    if around is not None and (isinstance(around, bool) or not isinstance(around, int) or around < 0):
+        raise InputError(f"around={around!r} is not the number of a trial; `tuner front` shows those of the front")
+    return around
 
 
 def _check_baseline(baseline: str) -> str:

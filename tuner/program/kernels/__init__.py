@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from search_spaces import Format, Precision, parse_format
+from search_spaces import Format, Precision
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather, ragged
@@ -67,7 +68,7 @@ def run(site: Site, assignment: Assignment, packed: Packed | None, operands: lis
     result = kernel_of(site, assignment).run(site, assignment.precision, packed, operands)
     (out,) = site.eqn.outvars
     output = assignment.precision.output
-    if output is not None:
+    if output is not None and _bits(out.aval.dtype) > output.bits:
         return result.astype(output.dtype)
     result = result.astype(out.aval.dtype)
     return compat.weak(result) if out.aval.weak_type else result
@@ -103,9 +104,13 @@ def supports(layer: Layer, precision: Precision) -> str | None:
 def _output_reason(layer: Layer, output: Format) -> str | None:
     if layer.kind == INPUT:
         return "an input hands nothing on"
-    if layer.dtype not in _FLOATS or parse_format(layer.dtype).bits <= output.bits:
+    if layer.dtype not in _FLOATS or _bits(layer.dtype) <= output.bits:
         return f"its result is {layer.dtype}, which is no wider than {output}"
     return None
+
+
+def _bits(dtype: Any) -> int:
+    return 8 * int(np.dtype(dtype).itemsize)
 
 
 _FLOATS = frozenset({"float32", "bfloat16", "float16", "float64"})
