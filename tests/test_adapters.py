@@ -14,13 +14,27 @@ from tuner import Task
 from tuner.adapters import equinox, haiku, keras, linen, nnx
 from tuner.adapters.nested import by_name, carry, nest, separate
 from tuner.errors import InputError
+from tuner.program import capture
 
 
 def test_stax_needs_no_adapter():
-    init, apply = stax.serial(stax.Conv(4, (3, 3)), stax.Relu, stax.Flatten, stax.Dense(3))
+    branch = stax.serial(stax.Conv(4, (3, 3), padding="SAME"), stax.BatchNorm(), stax.Relu)
+    residual = stax.serial(stax.FanOut(2), stax.parallel(branch, stax.Identity), stax.FanInSum)
+    init, apply = stax.serial(stax.Conv(4, (3, 3)), stax.Relu, residual, stax.Flatten, stax.Dense(3))
     _, params = init(jax.random.key(0), (-1, 8, 8, 3))
     task = Task(apply=apply, params=params, **settings(normal(8, 8, 8, 3)))
-    check(task, ["0", "3"], jax.jit(apply)(params, *batch(task)))
+    check(task, ["0", "2/1/0/0", "4"], jax.jit(apply)(params, *batch(task)), precisions=("bf16/bf16/f32",))
+
+
+def test_a_plain_function_may_carry_state_too():
+    apply = lambda params, x: (x - params["~state"]["mean"]) @ params["~state"]["rotation"] @ params["dense"]["w"]
+    params = {"dense": {"w": normal(6, 3)}, "~state": {"mean": normal(6), "rotation": normal(6, 6)}}
+    program = capture(apply, params, (normal(8, 6),))
+    assert [(layer.name, layer.searchable) for layer in program.layers] == [
+        ("input", True),
+        ("~state/rotation", False),
+        ("dense", True),
+    ]
 
 
 def test_nor_does_a_plain_function():

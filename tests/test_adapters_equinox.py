@@ -1,6 +1,7 @@
 """Equinox models as tasks."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -33,6 +34,34 @@ def test_attention_is_called_as_the_user_says():
     task = Task.from_equinox(model, call=call, **settings(normal(8, 5, 8)))
     names = ["query_proj", "key_proj", "value_proj", "output_proj"]
     check(task, names, eqx.filter_jit(call)(model, *batch(task)))
+
+
+def test_a_cell_is_scanned_as_the_user_says():
+    cell = eqx.nn.LSTMCell(6, 8, key=jax.random.key(0))
+
+    def call(cell, x):
+        start = jnp.zeros((2, 8))
+        last = lambda x: jax.lax.scan(lambda state, x: (cell(x, state), None), (start[0], start[1]), x)[0][0]
+        return jax.vmap(last)(x)
+
+    task = Task.from_equinox(cell, call=call, **settings(normal(8, 5, 6)))
+    check(task, ["weight_ih", "weight_hh"], eqx.filter_jit(call)(cell, *batch(task)), precisions=("i8/i8/i32",))
+    assert [layer.executions for layer in capture(task.apply, task.params, batch(task)).layers] == [1, 5, 5]
+
+
+def test_an_embedding_of_single_tokens_is_a_look_up():
+    model = eqx.nn.Embedding(20, 8, key=jax.random.key(0))
+    task = Task.from_equinox(model, **settings(np.arange(8, dtype=np.int32)))
+    expected = eqx.filter_jit(lambda model, x: jax.vmap(model)(x))(model, *batch(task))
+    check(task, ["weight"], expected, precisions=("i8/i8/i32",))
+
+
+def test_a_normalized_weight_is_named_by_its_parameters_and_not_by_state():
+    make = lambda key: eqx.nn.SpectralNorm(eqx.nn.Linear(6, 4, key=key), "weight", key=key)
+    model, state = eqx.nn.make_with_state(make)(jax.random.key(0))
+    task = Task.from_equinox(model, state, **settings(normal(8, 6)))
+    own = eqx.filter_jit(lambda model, x, state: batched(model)(x, state)[0])
+    check(task, ["layer"], own(eqx.nn.inference_mode(model), *batch(task), state), precisions=("i8/i8/i32",))
 
 
 def stateful():

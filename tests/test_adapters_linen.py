@@ -23,6 +23,29 @@ def test_attention():
     check(task, ["query", "key", "value", "out"], jax.jit(model.apply)(variables, *batch(task)))
 
 
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("LSTMCell", [f"{side}{gate}" for side in "ih" for gate in "ifgo"]),
+        ("OptimizedLSTMCell", ["{if,ig,ii,io}", "{hf,hg,hi,ho}"]),  # one product for all gates
+    ],
+)
+def test_recurrent_networks(cell, names):
+    model, x = nn.RNN(getattr(nn, cell)(8)), normal(8, 5, 6)
+    variables = model.init(jax.random.key(0), x)
+    task = Task.from_linen(model, variables, **settings(x))
+    expected = jax.jit(model.apply)(variables, *batch(task))
+    check(task, [f"cell/{name}" for name in names], expected, precisions=("i8/i8/i32",))
+
+
+def test_a_normalized_weight_is_named_by_its_parameters_and_not_by_state():
+    model, x = nn.SpectralNorm(nn.Dense(4)), normal(8, 6)
+    variables = model.init(jax.random.key(0), x, update_stats=False)
+    task = Task.from_linen(model, variables, call=lambda model, x: model(x, update_stats=False), **settings(x))
+    expected = jax.jit(model.apply, static_argnames="update_stats")(variables, *batch(task), update_stats=False)
+    check(task, ["layer_instance"], expected, precisions=("i8/i8/i32",))
+
+
 def convolutional():
     layers = [nn.Conv(4, (3, 3)), nn.BatchNorm(use_running_average=True), nn.Dropout(0.5, deterministic=True)]
     model = nn.Sequential([*layers, nn.Conv(3, (1, 1))])

@@ -29,6 +29,31 @@ def test_attention():
     check(task, ["query", "key", "value", "out"], own(model, task))
 
 
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [("LSTMCell", ["ii", "if_", "ig", "io", "hi", "hf", "hg", "ho"]), ("GRUCell", ["dense_i", "dense_h"])],
+)
+def test_recurrent_networks(cell, names):
+    model = nnx.RNN(getattr(nnx, cell)(6, 8, rngs=nnx.Rngs(0)))
+    task = Task.from_nnx(model, **settings(normal(8, 5, 6)))
+    check(task, [f"cell/{name}" for name in names], own(model, task), precisions=("i8/i8/i32",))
+    assert {layer.executions for layer in capture(task.apply, task.params, batch(task)).layers[1:]} == {5}
+
+
+def test_embeddings_low_rank_and_normalized_weights():
+    tokens = np.arange(8, dtype=np.int32)
+    table = nnx.Embed(20, 8, rngs=nnx.Rngs(0))
+    task = Task.from_nnx(nnx.Sequential(table), **settings(tokens))
+    check(task, ["layers/0"], own(nnx.Sequential(table), task), precisions=("i8/i8/i32",))
+    lora = nnx.LoRALinear(6, 4, lora_rank=2, rngs=nnx.Rngs(0))
+    task = Task.from_nnx(lora, **settings(normal(8, 6)))
+    check(task, ["kernel", "lora/lora_a", "lora/lora_b"], own(lora, task), precisions=("i8/i8/i32",))
+    spectral = nnx.SpectralNorm(nnx.Linear(6, 4, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(1))
+    call = lambda model, x: model(x, update_stats=False)
+    task = Task.from_nnx(spectral, call=call, **settings(normal(8, 6)))
+    check(task, ["layer_instance"], nnx.jit(call)(spectral, *batch(task)), precisions=("i8/i8/i32",))
+
+
 def test_state_is_carried_and_layers_are_named_by_attributes_and_positions():
     model = nnx.Sequential(
         nnx.Conv(3, 4, (3, 3), rngs=nnx.Rngs(0)),
@@ -40,8 +65,11 @@ def test_state_is_carried_and_layers_are_named_by_attributes_and_positions():
     model(normal(2, 8, 8, 3))  # moves the running averages and the dropout counter
     before = jax.tree.map(np.asarray, nnx.to_pure_dict(nnx.state(model, nnx.Any(nnx.Param, nnx.BatchStat))))
     task = Task.from_nnx(model, **settings(normal(8, 8, 8, 3)))
-    assert jax.random.key_data(task.params["layers"]["3"]["rngs"]["key"]).shape == (2,)
-    assert task.params["layers"]["3"]["rngs"]["count"] == 1
+    state = task.params["~state"]["layers"]
+    assert set(task.params["layers"]["1"]) == {"scale", "bias"}
+    assert set(state["1"]) == {"mean", "var"}
+    assert jax.random.key_data(state["3"]["rngs"]["key"]).shape == (2,)
+    assert state["3"]["rngs"]["count"] == 1
     evaluated = nnx.clone(model)
     evaluated.eval()
     check(task, ["layers/0", "layers/4/layers/1"], own(evaluated, task))
@@ -58,7 +86,7 @@ def test_a_policy_casts_no_state():
     packed = prepare(task.apply, task.params, uniform_policy(program, Precision.parse("bf16/bf16/bf16"))).params
     assert packed["layers"]["layers/0"]["weight"].dtype == jnp.bfloat16
     assert {str(value.dtype) for value in packed["parameters"].values()} == {"float32"}
-    assert {"layers/1/mean", "layers/1/var"} <= set(packed["parameters"])
+    assert {"~state/layers/1/mean", "~state/layers/1/var"} <= set(packed["parameters"])
 
 
 def test_the_call_may_draw_random_numbers_with_the_models_own_keys():

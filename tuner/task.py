@@ -71,7 +71,8 @@ class Task:
         Args:
             name: names the study and what is exported.
             apply: `apply(params, *inputs)` gives the outputs of one batch; traceable by JAX.
-            params: any pytree of arrays.
+            params: any pytree of arrays. What lies under an outermost key that begins with `~` is state: carried, never
+                cast.
             inputs: an array or pytree (one positional input of `apply`), a tuple of them (several), or an iterable of
                 batches, read once: of (inputs, labels) pairs when `labels` is None, of inputs alone otherwise.
             labels: one entry per example, or None when the metric or the iterable needs none.

@@ -1,7 +1,8 @@
 """Keras 3 on the JAX back end: a built model -> function and parameters, called with `training=False`.
 
-Variables are called by their Keras paths; those that are not trained (running averages, seeds) lie among them. A model with
-several inputs takes them as one list or dict, here as there.
+Variables are called by their Keras paths. Those that are not trained lie among them: Keras does not tell running averages from
+the weights of a frozen layer, which are tuned like any other. A model with several inputs takes them as one list or dict, here
+as there.
 
 Back into Keras: `keras.layers.JaxLayer(lambda params, inputs, training: prepared(params, inputs), params=prepared.params)` is a
 layer like any other.

@@ -69,9 +69,13 @@ def carry(params: Nested, **collections: Any) -> Nested:
 
 def separate(nested: Nested) -> tuple[Nested, Nested]:
     """(parameters, collections by name): what `carry` put together."""
-    carried = {name for name in nested if name.startswith(CARRIED) and name != CARRIED}
-    params = {name: tree for name, tree in nested.items() if name not in carried}
-    return params, {name.removeprefix(CARRIED): nested[name] for name in nested if name in carried}
+    params = {name: tree for name, tree in nested.items() if not is_carried(name)}
+    return params, {name.removeprefix(CARRIED): tree for name, tree in nested.items() if is_carried(name)}
+
+
+def is_carried(name: str) -> bool:
+    """True for the outermost key of what is no parameter."""
+    return name.startswith(CARRIED) and name != CARRIED
 
 
 def _taken(path: Path) -> str:

@@ -8,12 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 
 from tuner import _jax_compat as compat
+from tuner.adapters.nested import is_carried
 from tuner.program import naming
 from tuner.program.expression import share_of_sources, sources
 from tuner.program.layer import INPUT, MATMUL, Layer
 from tuner.program.scan_segments import SplitScan
 from tuner.program.sites import site_flops, site_shape
 from tuner.program.steps import Site
+
+_STATE = "what it reads is state that the model carries, not a parameter, and is never cast"
 
 
 def input_layers(inputs: Any, avals: Sequence[Any]) -> tuple[list[Layer], tuple[int | None, ...]]:
@@ -63,17 +66,20 @@ def weight_layers(
         groups.setdefault(site.key, []).append(site)
     grouped = list(groups.values())
     origins = [sources(sites[0].weight) if sites[0].weight is not None else frozenset[int]() for sites in grouped]
+    carried = frozenset(leaf for leaf, path in enumerate(paths) if is_carried(naming.path_text(path[:1])))
     weighted = [i for i, origin in enumerate(origins) if origin]
     bare = [i for i, origin in enumerate(origins) if not origin]
-    names = dict(zip(weighted, naming.weight_names([origins[i] for i in weighted], paths), strict=True))
+    behind = [origin - carried or origin for origin in origins]
+    names = dict(zip(weighted, naming.weight_names([behind[i] for i in weighted], paths), strict=True))
     scopes = [compat.scope_text(grouped[i][0].scope) for i in bare]
     names.update(zip(bare, naming.operation_names(scopes, [grouped[i][0].kind for i in bare]), strict=True))
     whole = []
     for i, sites in enumerate(grouped):
-        size = sum(int(leaf_avals[leaf].size) for leaf in origins[i])
+        size = sum(int(leaf_avals[leaf].size) for leaf in behind[i])
         if sites[0].weight is not None and size:
             size = max(1, round(size * share_of_sources(sites[0].weight)))
-        whole.append(Placed(layer=_layer(names[i], sites, size), sites=tuple(sites)))
+        state = _STATE if behind[i] & carried else None
+        whole.append(Placed(layer=_layer(names[i], sites, size, state), sites=tuple(sites)))
     return list(_by_iteration(whole, split)) if split else whole
 
 
@@ -108,9 +114,9 @@ def _in_iteration(placed: Placed, iteration: int, length: int) -> Placed:
     return Placed(layer=share, sites=placed.sites, iteration=iteration)
 
 
-def _layer(name: str, sites: Sequence[Site], params: int) -> Layer:
+def _layer(name: str, sites: Sequence[Site], params: int, state: str | None) -> Layer:
     kinds = [site.kind for site in sites]
-    reason = next((site.reason for site in sites if site.reason), None)
+    reason = next((site.reason for site in sites if site.reason), state)
     first = sites[kinds.index(MATMUL)] if MATMUL in kinds else sites[0]
     return Layer(
         name=name,
