@@ -1,8 +1,8 @@
 """A measuring process without JAX: numbers that follow from the policy alone, and the ways to go wrong that it is told.
 
 `python -m tests.fake_child BEHAVIOR READ WRITE PARENT`; the behavior is JSON: name of a weight format -> how a policy
-with such a weight ends, "cycle" -> how one candidate after the other ends, and "log" -> a file that gets a line per candidate begun and ended, "seconds" -> how long one
-takes.
+with such a weight ends, "cycle" -> how one candidate after the other ends, "attempt" -> the same for a precision that is
+tried alone, "log" -> a file that gets a line per candidate begun and ended, "seconds" -> how long one takes.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from tuner.diagnosis import Attempt
 from tuner.measurement import COMPILE_ERROR, NON_FINITE, Confirmation, Failure, Latency, Measurement, Memory, Quality
 from tuner.wire import Channel, encode, read_policy
 
@@ -34,6 +35,11 @@ def main(behavior: dict, channel: Channel) -> None:
             channel.send({"event": "phase", "name": "compiling", "seconds": 60})
             say_last_words(behavior.get(f"astype({question['format']})"))
             value = encode(measured(["original"]))
+        elif question["ask"] == "try_precision":
+            what = f"trying {question['operation']} in {question['precision']}"
+            channel.send({"event": "phase", "name": what, "seconds": 60})
+            say_last_words(behavior.get("attempt", {}).get(question["precision"]))
+            value = encode(Attempt(effective="as requested"))
         else:
             value = encode(confirm(behavior, channel, [read_policy(policy) for policy in question["policies"]]))
         channel.send({"event": "answer", "value": value})

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from search_spaces import SearchSpace
+from search_spaces import Precision, SearchSpace
 from tests.factories import make_latency, make_quality
+from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.front import OBJECTIVES
 from tuner.measurement import Confirmation, Failure, Measurement, Memory
@@ -71,6 +72,9 @@ class FakeEvaluator:
     def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
         self.confirmed += policies
         return [Confirmation(latency=make_latency(0.5), quality=make_quality(0.0)) for _ in policies]
+
+    def try_precision(self, operation: str, precision: Precision) -> Attempt:
+        return Attempt(effective="as requested")
 
     def check(self) -> None:
         pass

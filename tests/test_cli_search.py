@@ -13,6 +13,7 @@ from tests.search_bench import FakeEvaluator
 from tests.test_cli_errors import complains
 from tuner import measure
 from tuner.cli import main
+from tuner.diagnosis import Attempt
 from tuner.errors import InputError
 from tuner.measure import KernelTable
 from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
@@ -89,6 +90,38 @@ def test_search_then_export_then_prepare(capsys):
     model = tuner.prepare(task.apply, task.params, tuner.load_policy("policy.json"))
     inputs, _, _ = next(task.holdout.batches(16))
     assert model(model.params, *inputs).shape == (16, 3)
+
+
+def test_what_this_device_cannot_run_is_never_proposed_and_said(capsys, monkeypatch):
+    def refuse(self, operation, precision):
+        return Attempt(refusal="crash: by SIGILL" if precision.weights.name == "i8" else "")
+
+    monkeypatch.setattr(Fake, "try_precision", refuse)
+    said = "i8/i8/i32 is left out of matmul layers: this device cannot run it: crash: by SIGILL"
+    out, err = run(capsys, "search", "tiny.py", "--trials", "8")
+    assert f"Note: {said}\n" in err
+    assert f"\n{said}.\n" in out
+    assert not any("i8/i8/i32" in trial.label for trial in open_study("tiny").trials())
+    monkeypatch.setattr(Fake, "try_precision", lambda *_: pytest.fail("tried again"))
+    run(capsys, "search", "tiny.py", "--trials", "9")  # with the choices it began with
+    assert f"\n{said}.\n" in run(capsys, "front", "tiny")[0]
+    assert f"Note: {said}\n" in run(capsys, "layers", "tiny.py")[1]
+    form = json.loads(run(capsys, "layers", "tiny.py", "--json")[0])
+    assert form["layers"][1]["refused"] == {"i8/i8/i32": "this device cannot run it: crash: by SIGILL"}
+    run(capsys, "search", "tiny.py", "--study", "another", "--trials", "3")
+    assert open_study("another").record.refused == {"matmul": {"i8/i8/i32": "crash: by SIGILL"}}
+    run(capsys, "layers", "tiny.py", "--storage", "sqlite:///none.db")
+    assert not Path("none.db").exists()
+
+
+def test_a_policy_to_start_from_that_cannot_run_here_begins_no_study(capsys, monkeypatch):
+    run(capsys, "search", "tiny.py", "--trials", "8")
+    run(capsys, "export", "tiny", "--point", "i8/i8/i32", "-o", "policy.json")
+    monkeypatch.setattr(Fake, "try_precision", lambda *_: Attempt(refusal="no"))
+    url = "sqlite:///other.db"
+    _, err = run(capsys, "search", "tiny.py", "--start", "policy.json", "--storage", url, code=2)
+    assert "policy.json gives layer 'first' i8/i8/i32, which this search space does not allow (original)" in err
+    assert not Path("other.db").exists()
 
 
 def test_the_module_recommends_trials_and_drop(capsys):

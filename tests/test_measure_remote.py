@@ -224,3 +224,12 @@ def test_where_memory_cannot_be_limited_that_is_said():
     said = []
     isolated(say=said.append, unlimited="darwin has no limit on the memory of one process").close()
     assert said == ["Note: candidates have no memory limit: darwin has no limit on the memory of one process."]
+
+
+def test_a_precision_that_ends_the_child_cannot_run_and_stops_nothing():
+    with isolated(attempt={"bf16/bf16/f32": "SIGILL"}) as evaluator:
+        for _ in range(4):  # three lost children in a row stop a search, but not one that only tries
+            refusal = evaluator.try_precision("matmul", Precision.parse("bf16/bf16/f32")).refusal
+            assert refusal == "crash: its process was ended by SIGILL while trying matmul in bf16/bf16/f32"
+        evaluator.check()
+        assert evaluator.try_precision("matmul", Precision.parse("i8/i8/i32")).effective == "as requested"

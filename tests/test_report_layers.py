@@ -3,7 +3,7 @@ import json
 
 from search_spaces import Precision
 from tests.factories import make_layers
-from tuner.report.layers import layers_json, unavailable_notes, write_layers
+from tuner.report.layers import layers_json, refusal_notes, unavailable_notes, write_layers
 
 CHOICES = {
     "input": tuple(map(Precision.parse, ("original", "bf16"))),
@@ -56,4 +56,14 @@ def test_json_is_as_published():
         "searchable": False,
         "reason": "inside scan",
         "precisions": ["original"],
+        "refused": {},
     }
+
+
+def test_what_this_device_cannot_run_is_said_once_for_all_kinds():
+    refused = {"matmul": {"f16/f16/f32": "no such type"}, "dot": {"f16/f16/f32": "no such type"}}
+    assert refusal_notes(refused) == [
+        "f16/f16/f32 is left out of matmul and dot layers: this device cannot run it: no such type"
+    ]
+    form = layers_json(make_layers(), CHOICES, refused={"dense_0": {Precision.parse("f16/f16/f32"): "no such type"}})
+    assert form["layers"][1]["refused"] == {"f16/f16/f32": "no such type"}

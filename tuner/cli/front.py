@@ -21,7 +21,7 @@ def command(study: str, storage: str, as_json: bool, as_csv: bool) -> None:
     the loss of quality against it on the same examples.
     """
     from tuner.cli.talk import check_one_format
-    from tuner.report.front import front_json, limit_of, write_front, write_front_csv
+    from tuner.report.front import front_json, limits_of, write_front, write_front_csv
     from tuner.report.json_text import write_json
     from tuner.study import open_study
 
@@ -34,7 +34,7 @@ def command(study: str, storage: str, as_json: bool, as_csv: bool) -> None:
     if as_csv:
         write_front_csv(front.points, sys.stdout)
         return
-    write_front(front.points, front.references, sys.stdout, limit=limit_of(opened.record), ties=front.ties)
+    write_front(front.points, front.references, sys.stdout, limits=limits_of(opened.record), ties=front.ties)
     name = quoted(study)
     if not front:
         task = quoted(opened.record.task_reference or "TASK")

@@ -9,6 +9,7 @@ import click
 # In the order in which a person meets them; the help is each command's own first line (a test compares them).
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "doctor": "Say what this device runs, how fast, and what is missing.",
         "layers": "List the layers of a task and the precisions each may take.",
         "spaces": "List the search spaces that come with the tuner, or print one.",
         "search": "Search for the best precision of every layer, by measurement.",

@@ -4,36 +4,49 @@ import sys
 
 import click
 
-from tuner.cli.options import json_option, space_option, split_scans_option, talk_options, task_argument
-from tuner.cli.talk import note, quoted, suggest
+from tuner.cli.options import (
+    json_option,
+    space_option,
+    split_scans_option,
+    storage_option,
+    talk_options,
+    task_argument,
+)
+from tuner.cli.talk import note, quoted, suggest, with_storage
 
 
 @click.command("layers")
 @task_argument
 @space_option
 @split_scans_option
+@storage_option
 @json_option
 @talk_options
-def command(task: str, space: str | None, split_scans: bool, as_json: bool) -> None:
+def command(task: str, space: str | None, split_scans: bool, storage: str, as_json: bool) -> None:
     """List the layers of a task and the precisions each may take.
 
     TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out.
+    What this device cannot run, as far as `tuner doctor` or a search found out, is left out with its reason.
     """
     from tuner.capturing import capture_task
+    from tuner.doctor import kept_probe
     from tuner.report.json_text import write_json
-    from tuner.report.layers import layers_json, unavailable_notes, write_layers
+    from tuner.report.layers import layers_json, refusal_notes, unavailable_notes, write_layers
     from tuner.search.spaces import resolve_space
+    from tuner.search.support import refused_of
     from tuner.task_reference import load_study
 
     study = load_study(task)
     program = capture_task(study.task.with_split_scans() if split_scans else study.task)
-    resolution = resolve_space(space if space is not None else study.space, program).resolution
-    notes = [*program.notes, *unavailable_notes(resolution.refused)]
+    wanted = space if space is not None else study.space
+    refused = refused_of(kept_probe(storage), program, resolve_space(wanted, program).resolution)
+    resolution = resolve_space(wanted, program, refused).resolution
+    notes = [*program.notes, *unavailable_notes(resolution.refused), *refusal_notes(refused)]
     if as_json:
-        write_json(layers_json(program.layers, resolution.choices, notes), sys.stdout)
+        write_json(layers_json(program.layers, resolution.choices, notes, resolution.refused), sys.stdout)
         return
     write_layers(program.layers, resolution.choices, sys.stdout, resolution.refused)
     for text in notes:
         note(f"Note: {text}")
     options = (f" --space {quoted(space)}" if space else "") + (" --split-scans" if split_scans else "")
-    suggest(f"tuner search {quoted(task)}{options}")
+    suggest(with_storage(f"tuner search {quoted(task)}{options}", storage))

@@ -133,10 +133,10 @@ def command(
 
 def _report(found: Study, task: str, storage: str) -> None:
     """The front, the point that would be exported, and what to do next."""
-    from tuner.report.front import limit_of, write_front
+    from tuner.report.front import limits_of, write_front
 
     front = found.front()
-    write_front(front.points, front.references, sys.stdout, limit=limit_of(found.record), ties=front.ties)
+    write_front(front.points, front.references, sys.stdout, limits=limits_of(found.record), ties=front.ties)
     name = quoted(found.name)
     try:
         chosen = found.choose()

@@ -81,6 +81,24 @@ def device_lock(timeout: float | None = None) -> Iterator[None]:
         os.close(handle)  # which releases the lock
 
 
+def lock_state() -> tuple[bool, str]:
+    """(whether this device has a lock, in words what it is and who holds it)."""
+    path = lock_path()
+    try:
+        handle = _open_shared(path)
+    except OSError as error:
+        return False, f"none: {path} cannot be opened ({error.strerror}), and two searches would disturb each other"
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True, f"held by {_holder(handle)}"
+    except OSError as error:
+        return False, f"none: {path} cannot be locked ({error.strerror}), and two searches would disturb each other"
+    finally:
+        os.close(handle)
+    return True, "free"
+
+
 def lock_path() -> Path:
     """The lock file of the device measured on."""
     device = jax.devices()[0]

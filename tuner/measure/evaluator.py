@@ -6,7 +6,7 @@ cheap to know first: compile, one batch (finite?), a short timing (slow?), quali
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from search_spaces import Precision, parse_format
 from tuner.data import Split
+from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.errors import InputError, TunerError
 from tuner.measure import confirm as confirming
@@ -28,6 +29,8 @@ from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
 from tuner.measure.memory import measure_memory
+from tuner.measure.phases import OnPhase, Phase
+from tuner.measure.probe import try_precision
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
 from tuner.measure.timing import Timed, Timer
 from tuner.measure.usage import read_usage
@@ -56,18 +59,6 @@ CASTS = ("bf16", "f16")
 _SLOW = 3.0
 _SLOW_BUT_MAYBE_SMALL = 10.0
 _LOSER_DROPS = 2.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Phase:
-    """A stretch of work that begins: what it is, how long it may take, and which of several candidates it is about."""
-
-    name: str
-    seconds: float | None = None
-    index: int | None = None
-
-
-OnPhase = Callable[[Phase], object]
 
 
 class Evaluator:
@@ -161,6 +152,11 @@ class Evaluator:
             budget_s=budget_s,
             progress=lambda done, total: self._begin("timing kernels", budget_s),
         )
+
+    def try_precision(self, operation: str, precision: Precision) -> Attempt:
+        """Whether one operation runs in a precision here, and what it effectively runs as."""
+        self._begin(f"trying {operation} in {precision}")
+        return try_precision(operation, precision)
 
     def check(self) -> None:
         """Returns: nothing that happened in this process forbids to go on."""

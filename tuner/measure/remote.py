@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from search_spaces import Precision
+from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.errors import InputError, MeasuringStopped
 from tuner.measure.device import device_fingerprint
@@ -187,6 +188,14 @@ class IsolatedEvaluator:
             else:
                 times = decode(answer)
         return time_kernels(self._program, choices, known=times, budget_s=0.0)
+
+    def try_precision(self, operation: str, precision: Precision) -> Attempt:
+        """Whether one operation runs in a precision here; one that ends the child cannot run, and that is all."""
+        answer = self._ask({"ask": "try_precision", "operation": operation, "precision": str(precision)})
+        if isinstance(answer, Lost):
+            return Attempt(refusal=f"{answer.cause}: {answer.message}")
+        attempt: Attempt = decode(answer)
+        return attempt
 
     def check(self) -> None:
         """Returns when there is a point in measuring another candidate.

@@ -9,6 +9,7 @@ from tuner.front import Point
 from tuner.measurement import Confirmation, Latency
 from tuner.report import numbers
 from tuner.report.json_text import finite
+from tuner.report.layers import refusal_notes
 from tuner.report.metrics import explain_constraints, metric_cells, metric_columns, metric_names, metrics_report
 from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
 from tuner.report.table import DIM, Column, Row, write_table
@@ -44,7 +45,7 @@ def write_front(
     file: TextIO,
     *,
     width: int | None = None,
-    limit: str | None = None,
+    limits: Sequence[str] = (),
     ties: Mapping[int, Point] | None = None,
 ) -> None:
     """The front, fastest first, below it the reference points that it beats, and what a reader should know."""
@@ -57,7 +58,7 @@ def write_front(
     if references:
         beaten = ", ".join(point.label for point in references)
         file.write(f"For comparison, not on the front: {beaten}.\n")
-    for sentence in [*explain_front(points, ties or {}), *([limit] if limit else [])]:
+    for sentence in [*explain_front(points, ties or {}), *limits]:
         file.write(f"{sentence}\n")
 
 
@@ -96,6 +97,12 @@ def tie_sentences(ties: Mapping[int, Point]) -> list[str]:
         return []
     pairs = ", ".join(f"{trial} with {other.trial}" for trial, other in sorted(ties.items()))
     return [f"Tied in quality with a cheaper point, within the intervals: trial {pairs}."]
+
+
+def limits_of(record: "StudyRecord") -> list[str]:
+    """What the front does not hold: what was cut off, and what the device cannot run."""
+    limit = limit_of(record)
+    return [*([limit] if limit else []), *(f"{note}." for note in refusal_notes(record.refused))]
 
 
 def limit_of(record: "StudyRecord") -> str | None:

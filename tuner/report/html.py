@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.front import Point
 from tuner.policy import Policy
 from tuner.report import numbers
-from tuner.report.front import explain_front, front_columns, limit_of, point_cells
+from tuner.report.front import explain_front, front_columns, limits_of, point_cells
 from tuner.report.metrics import metric_names
 from tuner.report.studies import constraints_text, device_text
 
@@ -57,9 +57,8 @@ def study_html(record: "StudyRecord", points: Sequence[Point], references: Seque
         *([("constraints", constraints_text(record))] if record.constraints else []),
         ("device", device_text(record)),
     ]
-    limit = limit_of(record)
     parts = [table_html(("study", record.name), facts), front_html(record.name, points, references)]
-    return "\n".join([*parts, *([f"<p>{escape(limit)}</p>"] if limit else [])])
+    return "\n".join([*parts, *(f"<p>{escape(sentence)}</p>" for sentence in limits_of(record))])
 
 
 def policy_html(policy: Policy) -> str:

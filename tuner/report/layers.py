@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from search_spaces import Precision
+from tuner.diagnosis import REFUSED
 from tuner.report import numbers
 from tuner.report.table import DIM, Column, Row, write_table
 
@@ -44,8 +45,23 @@ def unavailable_notes(refused: Refused) -> list[str]:
     return [f"{precision} is left out of the space: {precision.unavailable}" for precision in asked]
 
 
+def refusal_notes(refused: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """One sentence per precision that this device cannot run: in which kinds of layers, and why."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for kind, reasons in refused.items():
+        for precision, reason in reasons.items():
+            kinds.setdefault((precision, reason), []).append(kind)
+    return [
+        f"{precision} is left out of {' and '.join(found)} layers: {REFUSED}: {reason}"
+        for (precision, reason), found in kinds.items()
+    ]
+
+
 def layers_json(
-    layers: Sequence["Layer"], choices: Mapping[str, Sequence[Precision]], notes: Sequence[str] = ()
+    layers: Sequence["Layer"],
+    choices: Mapping[str, Sequence[Precision]],
+    notes: Sequence[str] = (),
+    refused: Refused = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The versioned JSON form of `tuner layers --json`."""
     return {
@@ -62,6 +78,7 @@ def layers_json(
                 "searchable": layer.searchable,
                 "reason": layer.reason,
                 "precisions": [str(precision) for precision in choices.get(layer.name, ())],
+                "refused": {str(precision): why for precision, why in refused.get(layer.name, {}).items()},
             }
             for layer in layers
         ],

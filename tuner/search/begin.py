@@ -1,17 +1,20 @@
 """How a search begins: a new study, or the one that goes on, with everything that must agree checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tuner
 from search_spaces import SearchSpace
+from tuner.diagnosis import Probe
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.front import OBJECTIVES
 from tuner.measure import device_fingerprint
 from tuner.program import Program
+from tuner.search.progress import Progress
 from tuner.search.settings import Settings
 from tuner.search.spaces import ResolvedSpace, find_space, resolve_space
+from tuner.search.support import Tries, complete_probe, known_probe, refused_of
 from tuner.store import Store, StudyRecord
 from tuner.task import Task
 
@@ -46,12 +49,26 @@ def begin(store: Store | None, settings: Settings, task: Task, program: Program,
     """
     known = None if store is None else store.find_study(settings.study)
     if store is None or known is None:
-        return Beginning(record=_describe(settings, task, program, wanted.space), resolved=wanted, resumed=False)
+        refused = refused_of(known_probe(store), program, wanted.resolution)
+        record = _describe(settings, task, program, wanted.space)
+        return Beginning(record=record, resolved=resolve_space(wanted.space, program, refused), resumed=False)
     _check_same_measuring(known, task, program)
     store.check_fingerprints(known, fingerprints_of(task, program), device_fingerprint())
     _check_same(known, settings)
-    resolved = resolve_space(SearchSpace.parse(known.space, f"of study {known.name}"), program)
+    # With what the device could not run then: a study keeps its choices.
+    resolved = resolve_space(SearchSpace.parse(known.space, f"of study {known.name}"), program, known.refused)
     return Beginning(record=known, resolved=resolved, resumed=True)
+
+
+def begin_supported(
+    begun: Beginning, probe: Probe, evaluator: Tries, program: Program, display: Progress
+) -> tuple[Beginning, Probe]:
+    """(a new study without the precisions that this device cannot run, what is known of the device then)."""
+    resolution = resolve_space(begun.resolved.space, program).resolution
+    probe = complete_probe(probe, evaluator, program, resolution, display)
+    refused = refused_of(probe, program, resolution)
+    resolved = resolve_space(begun.resolved.space, program, refused)
+    return Beginning(record=replace(begun.record, refused=refused), resolved=resolved, resumed=False), probe
 
 
 def fingerprints_of(task: Task, program: Program) -> dict[str, str]:

@@ -9,15 +9,15 @@ from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.errors import InputError
 from tuner.isolation import CHILD
-from tuner.measure import device_name, make_evaluator
+from tuner.measure import Evaluator, IsolatedEvaluator, device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
 from tuner.measurement import RESIDENT
 from tuner.policy import Policy
 from tuner.policy_fit import check_fits
 from tuner.program import Program
 from tuner.report import numbers
-from tuner.report.layers import unavailable_notes
-from tuner.search.begin import Beginning, begin
+from tuner.report.layers import refusal_notes, unavailable_notes
+from tuner.search.begin import Beginning, begin, begin_supported
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
@@ -29,6 +29,7 @@ from tuner.search.progress import Progress, ProgressEvent, make_progress
 from tuner.search.samplers import EXHAUSTIVE, NSGA2
 from tuner.search.settings import DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
+from tuner.search.support import keep_probe, known_probe
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study
 from tuner.task import Task, check_task
@@ -156,36 +157,23 @@ def _run(
     """Measures; `store` is None where the first study of a file begins."""
     for note in (*program.notes, *unavailable_notes(begun.resolved.resolution.refused)):
         display.note(f"Note: {note}")
-    record = begun.record
-    space = ChoiceSpace.from_resolution(begun.resolved.resolution)
-    display.note(
-        f"{'Resuming' if begun.resumed else 'Beginning'} study {record.name!r}: "
-        f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
-        f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
-    )
-    reference = None if record.baseline is None else record.baseline.latency.milliseconds
-    with (
-        make_evaluator(
-            task,
-            program,
-            isolation=settings.isolation,
-            memory_limit=settings.memory_limit,
-            baseline=settings.baseline,
-            deadline_s=settings.deadline_s,
-            say=display.note,
-            max_drop=begun.drop,
-            objectives=record.objectives,
-            reference_ms=reference,
-            seed=record.seed,
-        ) as evaluator,
-        ExitStack() as stack,
-    ):
+    _announce(begun, display)
+    with _make_evaluator(begun, settings, task, program, display) as evaluator, ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        probe = known_probe(store)
+        if not begun.resumed:
+            with interrupts.allowed():
+                begun, probe = begin_supported(begun, probe, evaluator, program, display)
+            _check_start(settings, begun)
+            for note in refusal_notes(begun.record.refused):
+                display.note(f"Note: {note}")
         if store is None:
             store = stack.enter_context(Store.open(settings.storage))
+        record = begun.record
         if not begun.resumed:
+            keep_probe(store, probe)
             record = store.create_study(record)
             store.save_layers(record.id, program.layers)
-        interrupts = stack.enter_context(Interrupts())
         with interrupts.allowed():
             choices = begun.resolved.resolution.choices
             # Once something is measured, other kernels would make other policies of the same precisions.
@@ -194,7 +182,7 @@ def _run(
             store=store,
             record=record,
             program=program,
-            space=space,
+            space=ChoiceSpace.from_resolution(begun.resolved.resolution),
             table=table,
             larger_is_better=task.metric.larger_is_better,
             evaluator=evaluator,
@@ -205,6 +193,41 @@ def _run(
         )
         loop.run()
         loop.confirm()
+
+
+def _announce(begun: Beginning, display: Progress) -> None:
+    """Says what begins, and how large it is."""
+    space = ChoiceSpace.from_resolution(begun.resolved.resolution)
+    display.note(
+        f"{'Resuming' if begun.resumed else 'Beginning'} study {begun.record.name!r}: "
+        f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
+        f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
+    )
+
+
+def _make_evaluator(
+    begun: Beginning, settings: Settings, task: Task, program: Program, display: Progress
+) -> Evaluator | IsolatedEvaluator:
+    record = begun.record
+    return make_evaluator(
+        task,
+        program,
+        isolation=settings.isolation,
+        memory_limit=settings.memory_limit,
+        baseline=settings.baseline,
+        deadline_s=settings.deadline_s,
+        say=display.note,
+        max_drop=begun.drop,
+        objectives=record.objectives,
+        reference_ms=None if record.baseline is None else record.baseline.latency.milliseconds,
+        seed=record.seed,
+    )
+
+
+def _check_start(settings: Settings, begun: Beginning) -> None:
+    """Raises when the policy to start from asks for what the space, on this device, does not allow."""
+    if settings.start is not None:
+        start_proposal(settings.start, ChoiceSpace.from_resolution(begun.resolved.resolution), settings.start_name)
 
 
 def _check_affordable(settings: Settings, space: ChoiceSpace) -> None:

@@ -1,13 +1,18 @@
 """The search space of a run: found by name, file or device, and resolved on one program."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 
-from search_spaces import Resolution, SearchSpace, preset_names
+from search_spaces import Precision, Resolution, SearchSpace, preset_names
+from tuner.diagnosis import REFUSED, plain_text
 from tuner.program import Program, supports
+from tuner.program.layer import Layer
 
+Refused = Mapping[str, Mapping[str, str]]
 Space = SearchSpace | str | Path
 
 
@@ -29,11 +34,21 @@ def find_space(space: Space | None) -> SearchSpace:
     return SearchSpace.load(platform if platform in preset_names() else "floats")
 
 
-def resolve_space(space: Space | None, program: Program) -> ResolvedSpace:
+def resolve_space(space: Space | None, program: Program, refused: Refused = MappingProxyType({})) -> ResolvedSpace:
     """The choices of every layer of a program.
+
+    Args:
+        space: by name, file or value; None is the preset for the device.
+        program: whose layers.
+        refused: layer kind -> precision -> why this device cannot run it.
 
     Raises:
         SearchSpaceError: there is no such space, or it does not fit the program.
     """
+
+    def supported(layer: Layer, precision: Precision) -> str | None:
+        reason = refused.get(layer.kind, {}).get(plain_text(precision))
+        return supports(layer, precision) or (f"{REFUSED}: {reason}" if reason else None)
+
     found = find_space(space)
-    return ResolvedSpace(space=found, resolution=found.resolve(program.layers, supports))
+    return ResolvedSpace(space=found, resolution=found.resolve(program.layers, supported))
