@@ -5,12 +5,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
-import optuna
 import pytest
 
 from tests.kill_bench import CHILD, make_bench, measured, search
+from tests.optuna_files import load_study
 from tuner.front import OBJECTIVES, Point, pareto
 from tuner.measurement import CRASH, Failure, Measurement
 
@@ -66,9 +67,9 @@ def check_resumed(folder, before):
     ]
     assert {p.trial for p in pareto(points, OBJECTIVES)} == {one.trial for one in candidates if one.on_front}
 
-    states = [trial.state.name for trial in optuna.load_study(study_name="bench", storage=bench.url).trials]
+    states = [trial.state.name for trial in load_study(bench.url).trials]
     assert "RUNNING" not in states
-    with sqlite3.connect(folder / "precision.db") as connection:
+    with closing(sqlite3.connect(folder / "precision.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     connection.close()

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy
 
 from search_spaces import Precision
+from tests.optuna_files import load_study
 from tests.search_bench import SPACE, Bench, FakeEvaluator
 from tuner.measurement import COMPILE_ERROR, SLOW, Failure, Measurement
 from tuner.search.samplers import POPULATION
@@ -25,7 +26,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def optuna_trials(bench: Bench) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name="bench", storage=bench.url).trials
+    return load_study(bench.url).trials
 
 
 def labels(bench: Bench) -> list[str]:
@@ -109,7 +110,7 @@ def test_optuna_has_one_trial_each_with_a_parameter_per_layer(bench):
         outcome = candidate.outcome
         assert trial.values == [outcome.latency.ratio, outcome.quality.value, outcome.memory.total_bytes]
         assert trial.user_attrs["tuner"]["label"] == candidate.label
-    directions = optuna.load_study(study_name="bench", storage=bench.url).directions
+    directions = load_study(bench.url).directions
     assert [direction.name for direction in directions] == ["MINIMIZE", "MAXIMIZE", "MINIMIZE"]
 
 
@@ -219,6 +220,7 @@ def die(bench: Bench, how: str) -> None:
 import os
 from itertools import pairwise
 from pathlib import Path
+from tests.optuna_files import load_study
 from tests.search_bench import Bench, FakeEvaluator
 {how}
 Bench(Path({file!r})).search(trials=8, evaluator=evaluator)

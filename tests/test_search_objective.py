@@ -3,6 +3,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from tests.optuna_files import load_study
 from tests.search_bench import Bench, FakeEvaluator
 from tuner.errors import StoreError
 from tuner.program import make_policy
@@ -48,7 +49,7 @@ class Made:
         self.url = bench.url
 
     def trials(self) -> list[optuna.trial.FrozenTrial]:
-        return optuna.load_study(study_name="bench", storage=self.url).trials
+        return load_study(self.url).trials
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 import tuner
 from tests.factories import DEVICE, SIGNATURE, make_layers, make_measurement, make_policy, make_study
+from tests.optuna_files import open_storage
 from tests.test_files import ordinary_user
 from tuner.errors import StoreError
 from tuner.store import Owner, Store, migrations
@@ -167,7 +168,7 @@ def test_a_file_of_a_newer_version_is_named_and_left_alone(old, kwargs):
 def test_our_tables_are_added_to_a_file_that_optuna_made():
     import optuna
 
-    optuna.create_study(storage="sqlite:///precision.db", study_name="theirs")
+    optuna.create_study(storage=open_storage("sqlite:///precision.db"), study_name="theirs")
     with Store.open() as store:
         store.create_study(make_study())
-    assert "theirs" in optuna.get_all_study_names("sqlite:///precision.db")
+    assert "theirs" in optuna.get_all_study_names(open_storage("sqlite:///precision.db"))

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from tuner.errors import StoreError
 from tuner.store.problems import translate
@@ -54,6 +54,8 @@ def engine_options(timeout_s: float) -> dict[str, Any]:
     # The pool's own events, not listeners on the engine: whoever gets these may connect in its constructor.
     return {
         "connect_args": {"timeout": timeout_s},
+        # Optuna never closes its engine; without a pool every connection is closed after its transaction.
+        "poolclass": NullPool,
         "pool_events": [(partial(_set_pragmas, timeout_s), "connect")],
     }
 
@@ -61,6 +63,7 @@ def engine_options(timeout_s: float) -> dict[str, Any]:
 def writable_engine(url: str, timeout_s: float) -> Engine:
     """An engine on the file, which is made when it does not exist."""
     options = engine_options(timeout_s)
+    options["poolclass"] = QueuePool
     options["pool_events"].append((_leave_transactions_to_us, "connect"))
     return _with_begin(create_engine(url, json_serializer=_JSON, **options))
 
