@@ -6,13 +6,19 @@ CONSTRAINTS ?= constraints.txt
 EXTRAS ?= equinox,flax,haiku,keras,studies
 DEMO ?= .demo
 WORKERS ?= 2
+# What test-newest runs, and with which Python: by default the one that .ci/find-python finds.
+NEWEST_TESTS ?= tests/conformance
+NEWEST_PYTHON ?=
+NEWEST_EXTRAS ?= equinox,flax,haiku,keras
 
 BIN := $(VENV)/bin
+NEWEST := .venv-newest/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 DEMO_DATABASE := sqlite:///$(DEMO)/precision.db
 
 .DEFAULT_GOAL := help
-.PHONY: help install data demo test test-minimum coverage check format bench clean
+.PHONY: help install data demo test test-minimum test-newest coverage check format bench clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,8 +30,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
 	    "Python 3.11 or newer is needed and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12")'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' --group dev
+	$(BIN)/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
+	$(BIN)/python $(PIP_INSTALL) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 data: $(STAMP) ## fetch the data of the ready studies (without a network: what the machine has)
@@ -43,6 +49,19 @@ test: $(STAMP) data ## all tests that need no accelerator
 test-minimum: ## the same with the oldest dependencies that pyproject.toml allows, in .venv-minimum
 	@$(MAKE) --no-print-directory test VENV=.venv-minimum CONSTRAINTS=constraints-minimum.txt
 
+test-newest: .venv-newest/.installed ## the conformance suite with Python 3.13 and the newest jax, in .venv-newest
+	@$(NEWEST)/python -c 'import jax, sys; print("Python", sys.version.split()[0], "and jax", jax.__version__)'
+	$(NEWEST)/pytest -n $(WORKERS) -m 'not gpu' $(NEWEST_TESTS)
+
+# No constraints: pip takes the newest of everything. The model libraries may lag behind the newest jax, and then stay out.
+.venv-newest/.installed: pyproject.toml
+	@$(NEWEST)/python -m pip --version >/dev/null 2>&1 || \
+	    { python=$(or $(NEWEST_PYTHON),$$(.ci/find-python 3.13)) && "$$python" -m venv .venv-newest; }
+	$(NEWEST)/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
+	$(NEWEST)/python $(PIP_INSTALL) --upgrade -e . --group test
+	@$(NEWEST)/python $(PIP_INSTALL) --upgrade -e '.[$(NEWEST_EXTRAS)]' || echo 'test-newest: goes on without $(NEWEST_EXTRAS)'
+	@touch $@
+
 coverage: $(STAMP) data ## what the tests reach (without what subprocesses run); a report, not a gate
 	$(BIN)/coverage run -m pytest -m 'not gpu'
 	$(BIN)/coverage report
@@ -58,8 +77,8 @@ format: $(STAMP) ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP) data ## the numbers of the README, measured here
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) --group bench
+	$(BIN)/python $(PIP_INSTALL) -c $(CONSTRAINTS) --group bench
 	$(BIN)/python -m benchmarks
 
 clean: ## remove everything that make and the tools built, .venv included
-	rm -rf $(VENV) .venv-minimum $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-minimum .venv-newest $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
