@@ -12,11 +12,13 @@ What happens at the edges:
 - f16 keeps its denormals. Those of f32 and bf16 survive a rounding, but arithmetic on most devices takes them for zero.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from search_spaces.errors import SearchSpaceError
@@ -90,13 +92,15 @@ def quantize(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array
 # Compiled as one program where weights are packed, and traced once per shape where a model is rewritten.
 @partial(jax.jit, static_argnames=("format", "axes"), inline=True)
 def _quantize(x: Array, format: Format, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    # In as few operations as it takes: they are traced once for every operand of every layer.
     wide = x.astype(jnp.float32)
-    largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0)
+    empty = math.prod(x.shape) == 0
+    largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0 if empty else None)
     # A denormal scale would be taken for zero; with the smallest normal one, q is still within range.
-    scale = jnp.clip(largest / format.max, _SMALLEST_NORMAL_F32, _LARGEST_SCALE)
-    scale = jnp.where(largest == 0.0, jnp.ones_like(scale), scale)
-    # NaN by subtraction: under debug_nans a constant NaN would be refused even where nothing selects it.
-    scale = jnp.where(jnp.isfinite(largest), scale, largest - largest)
+    scale = lax.clamp(np.float32(_SMALLEST_NORMAL_F32), largest / format.max, np.float32(_LARGEST_SCALE))
+    scale = lax.select(largest == 0.0, lax.full_like(scale, 1.0), scale)
+    # Zero, or NaN. By subtraction: under debug_nans a constant NaN would be refused even where nothing selects it.
+    scale = scale + (largest - largest)
     q = lax.round(wide / scale, lax.RoundingMethod.TO_NEAREST_EVEN).astype(format.dtype)
     return q, scale
 

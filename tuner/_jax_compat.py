@@ -100,6 +100,13 @@ def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
+def bind_within(eqn: Any, scope: Any, values: Sequence[Any]) -> list[Any]:
+    """The same under `equation_context`, for the many equations that are bound one by one: without its generator."""
+    stack = _source_info.current_name_stack() + scope
+    with _source_info.user_context(eqn.source_info.traceback, name_stack=stack), eqn.ctx.manager:
+        return bind(eqn, values)
+
+
 @contextmanager
 def equation_context(eqn: Any, scope: Any) -> Iterator[None]:
     """Source line, name scope and configuration that the equation was traced with."""

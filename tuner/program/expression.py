@@ -132,8 +132,7 @@ def evaluate(expression: Expression, leaves: Sequence[Any], memo: dict[int, list
         pending.pop()
         if id(computation) not in memo:
             values = [evaluate(operand, leaves, memo) for operand in computation.operands]
-            with compat.equation_context(computation.eqn, computation.scope):
-                memo[id(computation)] = compat.bind(computation.eqn, values)
+            memo[id(computation)] = compat.bind_within(computation.eqn, computation.scope, values)
     return memo[id(expression.computation)][expression.position]
 
 

@@ -52,9 +52,8 @@ class Flattener:
             self.steps, self._body, self._executions = outside
 
     def _equation(self, eqn: Any, operands: tuple[Reference, ...], scope: Any) -> Sequence[Reference]:
-        touches_parameters = any(not isinstance(o, int) and sources(o) for o in operands)
         body = body_of(eqn)
-        if body is not None and (touches_parameters or self._has_products(body.jaxpr)):
+        if body is not None and (_touch_parameters(operands) or self._has_products(body.jaxpr)):
             return self.flatten(body.jaxpr, body.consts, body.arguments(operands), scope)
         known = tuple(operand for operand in operands if not isinstance(operand, int))
         if len(known) == len(operands) and not eqn.effects:
@@ -118,6 +117,10 @@ class Flattener:
             )
             self._products[id(jaxpr)] = known
         return known
+
+
+def _touch_parameters(operands: tuple[Reference, ...]) -> bool:
+    return any(not isinstance(operand, int) and sources(operand) for operand in operands)
 
 
 def _seen_inside(eqn: Any, scope: Any, reference: Reference) -> Reference:

@@ -75,8 +75,9 @@ class _Machine:
 
     def read(self, reference: Reference) -> Any:
         """The value of a slot or an expression, in the dtype that the program has there."""
-        value = self._held(reference)
-        wide = self.plan.regions.slots.get(reference) if isinstance(reference, int) else None
+        if not isinstance(reference, int):
+            return evaluate(reference, self.leaves, self.memo)
+        value, wide = self.values[reference], self.plan.regions.slots.get(reference)
         return value if wide is None else widen(value, wide)
 
     def _held(self, reference: Reference) -> Any:
@@ -112,9 +113,10 @@ class _Machine:
         site = step.site
         if site is None:
             narrow = self.plan.regions.steps.get(id(step))
-            operands = [self.read(operand) if narrow is None else self._held(operand) for operand in step.operands]
+            if narrow is None:
+                return compat.bind_within(step.eqn, step.scope, list(map(self.read, step.operands)))
             with compat.equation_context(step.eqn, step.scope):
-                return compat.bind(step.eqn, operands) if narrow is None else run_narrow(step.eqn, operands, narrow)
+                return run_narrow(step.eqn, list(map(self._held, step.operands)), narrow)
         assignment, slot = self.plan.assignments.get(id(site)), self.plan.slots.get(id(site))
         read = self.read if assignment is None else self._held  # a kernel holds its operands in formats of its own
         operands = [

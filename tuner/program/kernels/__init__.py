@@ -1,8 +1,10 @@
 """How one operation runs in one precision: what is packed beforehand, and what runs on every call."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,6 +12,7 @@ from search_spaces import Format, Precision
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather, ragged
+from tuner.program.kernels.alike import Alike
 from tuner.program.kernels.operands import Packed, hold
 from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
 from tuner.program.layer import DOT, EMBEDDING, INPUT, Layer
@@ -65,6 +68,13 @@ def turn(packed: Packed, axes: tuple[int, ...] | None) -> dict[str, Any]:
 
 def run(site: Site, assignment: Assignment, packed: Packed | None, operands: list[Any]) -> Any:
     """The operation's result in the dtype (and weak type) that the user's program had, or in its output format."""
+    return _run(packed, operands, operation=Alike(site), assignment=assignment)
+
+
+# Traced once for operations that look alike, and then a part of the caller's program like any other.
+@partial(jax.jit, static_argnames=("operation", "assignment"), inline=True)
+def _run(packed: Packed | None, operands: list[Any], *, operation: Alike, assignment: Assignment) -> Any:
+    site = operation.site
     result = kernel_of(site, assignment).run(site, assignment.precision, packed, operands)
     (out,) = site.eqn.outvars
     output = assignment.precision.output

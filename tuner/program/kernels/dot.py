@@ -40,12 +40,16 @@ class Dimensions:
 
     def on_result(self, scale: Any, side: int) -> Any:
         """A scale of one operand (contracting axes of length one) laid out to multiply the result."""
-        ordered = jnp.transpose(scale, (*self.batch[side], *self.free[side], *self.contracting[side]))
+        order = (*self.batch[side], *self.free[side], *self.contracting[side])
+        sizes = tuple(scale.shape[axis] for axis in order)
+        long = [axis for axis in order if scale.shape[axis] != 1]
+        if long != sorted(long):  # otherwise the reshape below does it alone
+            scale = jnp.transpose(scale, order)
         batch_end = len(self.batch[side])
         own_end = batch_end + len(self.free[side])
-        batch, own = ordered.shape[:batch_end], ordered.shape[batch_end:own_end]
+        batch, own = sizes[:batch_end], sizes[batch_end:own_end]
         other = (1,) * len(self.free[1 - side])
-        return jnp.reshape(ordered, (*batch, *own, *other) if side == 0 else (*batch, *other, *own))
+        return jnp.reshape(scale, (*batch, *own, *other) if side == 0 else (*batch, *other, *own))
 
 
 def weight_side(site: Site) -> int:
