@@ -6,6 +6,7 @@ from tuner.errors import TunerError
 from tuner.measure.executable import Executable, Place
 from tuner.measure.failures import failure_of
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.spread import Spread
 from tuner.measure.timing import Timed, Timer
 from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure
 
@@ -19,6 +20,7 @@ def confirm(
     inputs: tuple[object, ...],
     device: Place,
     *,
+    spread: Callable[[Executable], Executable | Spread] = lambda executable: executable,
     before_timing: Call = lambda: None,
 ) -> list[Confirmation | Failure]:
     """One confirmation or failure per candidate, in order.
@@ -32,11 +34,12 @@ def confirm(
         holdout: the holdout split, scored by the baseline.
         inputs: the batch that is timed.
         device: where to run.
+        spread: how a candidate is scored.
         before_timing: called when all are compiled and scored.
     """
     outcomes: list[tuple[Timed, Scored] | Failure] = []
     for build in builds:
-        outcome = _score(build, holdout, inputs, device)
+        outcome = _score(build, holdout, inputs, device, spread)
         if not isinstance(outcome, Failure):
             timer.make_room(outcome[0])
         outcomes.append(outcome)
@@ -52,7 +55,11 @@ def confirm(
 
 
 def _score(
-    build: Callable[[], Executable], holdout: Scorer, inputs: tuple[object, ...], device: Place
+    build: Callable[[], Executable],
+    holdout: Scorer,
+    inputs: tuple[object, ...],
+    device: Place,
+    spread: Callable[[Executable], Executable | Spread],
 ) -> tuple[Timed, Scored] | Failure:
     """A candidate ready to be timed and its quality on the holdout split."""
     cause = COMPILE_ERROR
@@ -61,7 +68,7 @@ def _score(
         cause = ERROR
         call = executable.timed_call(inputs, device)
         call()
-        scored = holdout.measure(executable)
+        scored = holdout.measure(spread(executable))
     except TunerError:  # a mistake of the caller, not of the candidate
         raise
     except Exception as error:  # noqa: BLE001  whatever it throws is this candidate's failure

@@ -32,6 +32,7 @@ from tuner.measure.memory import measure_memory
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.spread import Spreader
 from tuner.measure.timing import Timed, Timer
 from tuner.measure.usage import read_usage
 from tuner.measure.weights import on_host
@@ -140,6 +141,7 @@ class Evaluator:
                 self._holdout,
                 self._inputs,
                 self._device,
+                spread=self._spreader.of,
                 before_timing=lambda: self._begin("timing", self._timer.allowance(len(policies))),
             )
 
@@ -163,7 +165,7 @@ class Evaluator:
 
     def close(self) -> None:
         """Lets go of everything on the device."""
-        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer"):
+        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer", "_spreader"):
             self.__dict__.pop(name, None)
         self._holdout = None
 
@@ -194,6 +196,14 @@ class Evaluator:
             seed=self._seed,
             slow=self._slow,
             kept=self._kept,
+        )
+        self._spreader = Spreader(
+            executable,
+            self._params,
+            self._device,
+            self._inputs,
+            batches=0 if self._kept == ALTERNATE else -(-len(task.search) // task.batch_size),
+            scoring_s=scored - started,
         )
         own = self._scorer.baseline_scored()
         self.baseline = Measurement(
@@ -229,7 +239,8 @@ class Evaluator:
         return 3 * self._slow * self.baseline.costs.quality_s
 
     def _compile_to_confirm(self, number: int, policy: Policy) -> Executable:
-        self._begin("compiling and scoring", self._deadline_s + self._scoring_s, number)
+        compiling_s = self._deadline_s * (2 if self._spreader.devices else 1)
+        self._begin("compiling and scoring", compiling_s + self._scoring_s, number)
         return self._compile(policy)
 
     def _compile(self, policy: Policy) -> Executable:
@@ -259,9 +270,12 @@ class Evaluator:
         costs = replace(executable.costs, latency_s=time.perf_counter() - started)
         if failure is not None:
             return replace(failure, costs=costs)
-        self._begin("scoring", self._scoring_s)
         started = time.perf_counter()
-        scored = self._scorer.measure(executable, self._limits)
+        if self._spreader.devices:
+            self._begin("compiling for all devices")
+        spread = self._spreader.of(executable)
+        self._begin("scoring", self._scoring_s)
+        scored = self._scorer.measure(spread, self._limits)
         costs = replace(costs, quality_s=time.perf_counter() - started)
         if not isinstance(scored, Scored):
             return self._quality_failure(scored, costs)

@@ -27,6 +27,7 @@ class Executable:
     """A compiled program and the weights it is called with, both on the device.
 
     Attributes:
+        program: what was compiled, traceable again.
         compiled: takes (weights, *inputs), inputs as `cast_inputs` gives them.
         held: the weights, which may have to make room.
         cast_inputs: what preprocessing does to the inputs of one batch.
@@ -34,6 +35,7 @@ class Executable:
         input_specs: shape and dtype of one batch's inputs, as `cast_inputs` gives them.
     """
 
+    program: Callable[..., PyTree]
     compiled: jax.stages.Compiled
     held: Weights
     weight_bytes: int
@@ -145,6 +147,7 @@ def _compile(
         compiled = lowered.compile()
     compiled_at = time.perf_counter()
     return Executable(
+        program=program,
         compiled=compiled,
         held=Weights(weights),
         weight_bytes=tree_bytes(weights) if weight_bytes is None else weight_bytes,

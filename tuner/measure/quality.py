@@ -1,5 +1,6 @@
 """Quality: a split scored example by example, paired with the baseline's scores on the same examples."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tuner.data import Split
 from tuner.measure.executable import Place, commit
 from tuner.measure.judge import Judge, join
 from tuner.measure.outputs import BaselineOutputs, RelativeError, Run, count_non_finite, floating, widen
+from tuner.measure.spread import Spread
 from tuner.measurement import FurtherMetric, Quality
 from tuner.metrics import BASELINE, Metric
 
@@ -156,11 +158,13 @@ class Scorer:
             message=f"{bad} of {total} outputs of one batch are NaN or infinite where the baseline's are finite"
         )
 
-    def measure(self, run: Run, limits: Mapping[str, float] = MappingProxyType({})) -> Scored | NonFinite | GivenUp:
+    def measure(
+        self, run: Run | Spread, limits: Mapping[str, float] = MappingProxyType({})
+    ) -> Scored | NonFinite | GivenUp:
         """The quality of a candidate, or why there is none.
 
         Args:
-            run: from the inputs of one batch to its outputs.
+            run: from the inputs of one batch to its outputs, or what runs several batches at once.
             limits: metric -> drop; one that is certainly exceeded ends the scoring. Looked at after 256 examples,
                 whenever they have doubled, and at the end.
         """
@@ -246,11 +250,10 @@ class Scorer:
         for judge, kept in zip(self._judges, scores, strict=True):
             judge.keep_baseline(kept)
 
-    def _scored(self, run: Run, error: "RelativeError") -> Iterator[tuple[list[PyTree], int]]:
+    def _scored(self, run: Run | Spread, error: "RelativeError") -> Iterator[tuple[list[PyTree], int]]:
         """Scores and number of non-finite outputs batch by batch, one batch behind what runs on the device."""
         pending: tuple[Any, Any, NDArray[np.bool_]] | None = None
-        for number, batch in enumerate(self.batches()):
-            outputs = run(batch.inputs)
+        for number, (batch, outputs) in enumerate(self._run(run)):
             reference = None if self._references is None else self._references.of(number, batch.inputs)
             scores, non_finite = self._score(outputs, batch.labels, reference)
             if number < len(self._kept):
@@ -260,6 +263,13 @@ class Scorer:
             pending = scores, non_finite, batch.mask
         if pending is not None:
             yield self._per_example(pending[0], pending[2]), int(pending[1])
+
+    def _run(self, run: Run | Spread) -> Iterator[tuple[Batch, PyTree]]:
+        """Every batch with its outputs."""
+        if not isinstance(run, Spread):
+            return ((batch, run(batch.inputs)) for batch in self.batches())
+        batches, again = itertools.tee(self.batches())
+        return zip(batches, run.outputs(batch.inputs for batch in again), strict=True)
 
     def _per_example(self, scores: Sequence[Any], mask: NDArray[np.bool_]) -> list[PyTree]:
         return [judge.per_example(given, mask) for judge, given in zip(self._judges, scores, strict=True)]
