@@ -94,6 +94,27 @@ def test_stacked_weights_of_a_scan_are_shared_alike(text: str, copies: int) -> N
 
 
 @pytest.mark.parametrize("text", ["bf16/bf16/f32", "i8/i8/i32"])
+def test_two_scans_over_one_stack_share_it(text: str) -> None:
+    def encode(stack: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, stack)[0]
+
+    siamese = lambda params, x: encode(params["w"], x) * encode(params["w"], x[::-1] + 1)
+    weights = packed(siamese, {"w": normal(3, 8, 8) / 3}, (normal(4, 8),), text)
+    assert {name: part["weight"].shape for name, part in weights.items()} == {"w": (3, 8, 8)}
+
+
+@pytest.mark.parametrize("text", ["bf16/bf16/f32", "i8/i8/i32"])
+def test_but_not_one_inside_the_other(text: str) -> None:
+    def apply(params: Any, x: Any) -> Any:
+        inner = lambda h, w: (jnp.tanh(h @ w), None)
+        outer = lambda h, w: (jnp.sin(jax.lax.scan(inner, h, params["w"])[0] @ w), None)
+        return jax.lax.scan(outer, x, params["w"])[0]
+
+    weights = packed(apply, {"w": normal(3, 8, 8) / 3}, (normal(4, 8),), text)
+    assert [part["weight"].shape for part in weights.values()] == [(3, 8, 8)] * 2
+
+
+@pytest.mark.parametrize("text", ["bf16/bf16/f32", "i8/i8/i32"])
 def test_a_kernel_that_slides_over_two_images_is_packed_once(text: str) -> None:
     def apply(params: Any, x: Any) -> Any:
         convolve = lambda x: jax.lax.conv_general_dilated(

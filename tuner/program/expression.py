@@ -144,14 +144,15 @@ def weight_key(expression: Expression, *, exact: bool = False) -> tuple[Any, ...
 
     Args:
         expression: the weight.
-        exact: equal only for the same values in the same places of the same loop.
+        exact: equal only for the same values in the same places.
     """
     while not exact and isinstance(expression, Result) and expression.computation.eqn.primitive.name in MOVEMENT:
         expression = expression.computation.operands[0]
     if isinstance(expression, Leaf):
         return ("leaf", expression.index)
     if isinstance(expression, Slice):
-        place = (expression.loop, str(expression.shards and expression.shards.spec)) if exact else ()
+        split = exact and expression.shards is not None  # two scans over a stack read the same, two meshes may not
+        place = (expression.loop, str(expression.shards)) if split else ()
         return ("slice", weight_key(expression.stack, exact=exact), *place)
     if isinstance(expression, Constant):
         small = getattr(expression.value, "size", 1) <= 16

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.policy import Assignment
 from tuner.program import kernels
-from tuner.program.expression import untransposed, weight_key
+from tuner.program.expression import slices_in, untransposed, weight_key
 from tuner.program.layer import EMBEDDING
 from tuner.program.sites import site_flops
 from tuner.program.steps import Site
@@ -30,21 +30,50 @@ class Packing:
     turns: Mapping[int, Axes | None]
 
 
-def packings(layer: str, sites: Sequence[Site], assignment: Assignment) -> list[Packing]:
+def packings(
+    layer: str, sites: Sequence[Site], assignment: Assignment, around: Mapping[int, frozenset[int]]
+) -> list[Packing]:
     """The packed weights of a layer, each with the operations that read it.
 
     Operations share one where they read the same parameter values, transposed or not, and have the scales along the
     same axes of them. It is laid out for a look-up where there is one, since a look-up cannot transpose a whole table
     on every call, else for the product with the most work: a product reads a transposed weight at no cost.
+
+    Args:
+        layer: the layer's name.
+        sites: its operations.
+        assignment: what they run in.
+        around: identity of an operation -> numbers of the bodies that it stands in.
     """
-    groups: dict[tuple[Any, ...], list[Site]] = {}
+    groups: list[tuple[tuple[Any, ...], list[Site]]] = []
     for site in sites:
-        if site.weight is not None:
-            groups.setdefault(_sharing_key(site, assignment), []).append(site)
+        if site.weight is None:
+            continue
+        key = _sharing_key(site, assignment)
+        fitting = (
+            readers for other, readers in groups if other == key and all(_can_share(site, r, around) for r in readers)
+        )
+        readers = next(fitting, None)
+        if readers is None:
+            groups.append((key, [site]))
+        else:
+            readers.append(site)
     return [
         _packing(layer if number == 0 else f"{layer}#{number}", readers, assignment)
-        for number, readers in enumerate(groups.values())
+        for number, (_, readers) in enumerate(groups)
     ]
+
+
+def _can_share(site: Site, other: Site, around: Mapping[int, frozenset[int]]) -> bool:
+    """False where one stands inside a loop that goes through the weight for the other: there it is cut already."""
+    mine, theirs = (_loops(one) for one in (site, other))
+    return not ((mine - theirs) & around[id(other)] or (theirs - mine) & around[id(site)])
+
+
+def _loops(site: Site) -> frozenset[int]:
+    """The loops whose iterations read the weight slice by slice."""
+    assert site.weight is not None  # only weights are packed
+    return frozenset(piece.loop for piece in slices_in(site.weight))
 
 
 def _sharing_key(site: Site, assignment: Assignment) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from tuner.program.packing import Packing, packings
 from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
 from tuner.program.scan_segments import cut
-from tuner.program.steps import Body, Reference, Rows, Step, last_uses, segments_in
+from tuner.program.steps import Body, Reference, Rows, Step, bodies_around, last_uses, segments_in
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,11 +92,12 @@ def plan(program: Program, policy: Policy) -> Plan:
     segmented = cut(program, policy)
     assignments: dict[int, Assignment] = {}
     packed: list[Packing] = []
+    around = bodies_around(segmented.steps)
     for name, sites, assignment in segmented.layers:
         if assignment.precision.is_original:
             continue
         assignments.update((id(site), assignment) for site in sites)
-        packed.extend(packings(name, sites, assignment))
+        packed.extend(packings(name, sites, assignment, around))
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
     draft = Plan(
         program=program,

@@ -88,6 +88,17 @@ class Step:
                 yield from step.reads()
 
 
+def bodies_around(steps: Sequence[Step], outside: frozenset[int] = frozenset()) -> dict[int, frozenset[int]]:
+    """Identity of every site -> numbers of the bodies that it stands in."""
+    found: dict[int, frozenset[int]] = {}
+    for step in steps:
+        if step.site is not None:
+            found[id(step.site)] = outside
+        for body in step.bodies:
+            found.update(bodies_around(body.steps, outside | {body.number}))
+    return found
+
+
 def last_uses(steps: Sequence[Step], outputs: Sequence[Reference]) -> list[tuple[int, ...]]:
     """For each step the slots that nothing reads after it."""
     kept = {reference for reference in outputs if isinstance(reference, int)}
