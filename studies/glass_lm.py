@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +21,9 @@ WIDTH, DEPTH, HEADS, KEY_HEADS, HIDDEN, VOCABULARY, CONTEXT = 128, 4, 4, 2, 341,
 HEAD_WIDTH = WIDTH // HEADS
 ROTARY_BASE, EPSILON = 1e4, 1e-6
 
+# Keys and values of one layer, each (batch, context, heads, width).
+Cache = tuple[jax.Array, ...]
+
 # A loss: at most 0.01 nats per token more, one percent of perplexity.
 max_drop = 0.01
 
@@ -34,7 +38,12 @@ def single() -> tuner.Task:
     return make_task("glass_lm_single", batch_size=1)
 
 
-def make_task(name: str, batch_size: int) -> tuner.Task:
+def decode() -> tuner.Task:
+    """One window, token by token: what generating text costs, its keys and values kept from step to step."""
+    return make_task("glass_lm_decode", batch_size=1, apply=decode_windows)
+
+
+def make_task(name: str, batch_size: int, apply: Any = None) -> tuner.Task:
     """The published weights, judged on each next token of the text."""
     tokens = load_tokens()
     windows = (len(tokens) - 1) // CONTEXT
@@ -42,7 +51,7 @@ def make_task(name: str, batch_size: int) -> tuner.Task:
     labels = tokens[1 : windows * CONTEXT + 1].reshape(windows, CONTEXT)
     return tuner.Task(
         name=name,
-        apply=apply,
+        apply=read_windows if apply is None else apply,
         params=load_params(),
         inputs=inputs,
         labels=labels,
@@ -54,17 +63,28 @@ def make_task(name: str, batch_size: int) -> tuner.Task:
 class Attention(hk.Module):
     """Causal attention with rotary positions; two query heads share a key and a value head."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """What each position reads from those before it, (batch, length, width)."""
+    def __call__(self, x: jax.Array, positions: jax.Array, cache: Cache | None) -> tuple[jax.Array, Cache]:
+        """What each position reads from those before it, (batch, length, width), and the keys and values so far.
+
+        With a cache, which holds the whole context, `x` is what comes next in it.
+        """
         batch, length, _ = x.shape
         query = linear("query", HEADS * HEAD_WIDTH)(x).reshape(batch, length, HEADS, HEAD_WIDTH)
         key = linear("key", KEY_HEADS * HEAD_WIDTH)(x).reshape(batch, length, KEY_HEADS, HEAD_WIDTH)
         value = linear("value", KEY_HEADS * HEAD_WIDTH)(x).reshape(batch, length, KEY_HEADS, HEAD_WIDTH)
-        key, value = (jnp.repeat(each, HEADS // KEY_HEADS, axis=2) for each in (rotate(key), value))
-        scores = jnp.einsum("bqhd,bkhd->bhqk", rotate(query), key) / HEAD_WIDTH**0.5
-        scores = jnp.where(jnp.tri(length, dtype=bool), scores, -jnp.inf)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), value)
-        return linear("output", WIDTH)(mixed.reshape(batch, length, WIDTH))
+        known: Cache = (rotate(key, positions), value)
+        if cache is not None:
+            known = jax.tree_util.tree_map(partial(_put, positions[0]), cache, known)
+        keys, values = (jnp.repeat(each, HEADS // KEY_HEADS, axis=2) for each in known)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", rotate(query, positions), keys) / HEAD_WIDTH**0.5
+        scores = jnp.where(positions[:, None] >= jnp.arange(keys.shape[1]), scores, -jnp.inf)
+        mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), values)
+        return linear("output", WIDTH)(mixed.reshape(batch, length, WIDTH)), known
+
+
+def _put(position: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
+    """What is kept, (batch, context, ...), with something new from a position on."""
+    return jax.lax.dynamic_update_slice_in_dim(old, new, position, 1)
 
 
 class FeedForward(hk.Module):
@@ -78,20 +98,25 @@ class FeedForward(hk.Module):
 class Block(hk.Module):
     """One layer of the transformer: attention and a perceptron, each normalized before."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Both, added to what came in."""
-        x = x + Attention(name="attention")(norm("attention_norm")(x))
-        return x + FeedForward(name="feed_forward")(norm("feed_forward_norm")(x))
+    def __call__(self, x: jax.Array, positions: jax.Array, cache: Cache | None) -> tuple[jax.Array, Cache]:
+        """Both, added to what came in; and the attention's keys and values."""
+        read, known = Attention(name="attention")(norm("attention_norm")(x), positions, cache)
+        x = x + read
+        return x + FeedForward(name="feed_forward")(norm("feed_forward_norm")(x)), known
 
 
-def forward(tokens: jax.Array) -> jax.Array:
-    """Logits of the next token at every position of (batch, length) tokens."""
+def forward(
+    tokens: jax.Array, positions: jax.Array | None = None, caches: tuple[Cache, ...] | None = None
+) -> tuple[jax.Array, tuple[Cache, ...]]:
+    """Logits of the next token at every position of (batch, length) tokens, and what the attentions know by then."""
+    positions = jnp.arange(tokens.shape[1]) if positions is None else positions
     embed = hk.Embed(VOCABULARY, WIDTH, name="embed")
     x = embed(tokens)
+    known = []
     for number in range(DEPTH):
-        x = Block(name=f"block_{number}")(x)
-    logits: jax.Array = norm("norm")(x) @ embed.embeddings.T
-    return logits
+        x, cache = Block(name=f"block_{number}")(x, positions, None if caches is None else caches[number])
+        known.append(cache)
+    return norm("norm")(x) @ embed.embeddings.T, tuple(known)
 
 
 def linear(name: str, width: int) -> hk.Linear:
@@ -104,17 +129,38 @@ def norm(name: str) -> hk.RMSNorm:
     return hk.RMSNorm(-1, eps=EPSILON, name=name)
 
 
-def rotate(x: jax.Array) -> jax.Array:
+def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
     """Rotary positions of (batch, length, heads, width), on neighboring pairs."""
     frequencies = ROTARY_BASE ** (-np.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
-    angles = np.outer(np.arange(x.shape[1]), frequencies)[:, None, :]
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    angles = np.outer(np.arange(CONTEXT), frequencies)[:, None, :]
+    cos, sin = (jnp.asarray(table.astype(np.float32))[positions] for table in (np.cos(angles), np.sin(angles)))
     even, odd = x[..., ::2], x[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
 
 
 _transformed: Any = hk.without_apply_rng(hk.transform(forward))
-apply = _transformed.apply
+
+
+def read_windows(params: Any, tokens: jax.Array) -> jax.Array:
+    """Logits (batch, length, vocabulary) of whole windows at once."""
+    logits: jax.Array = _transformed.apply(params, tokens)[0]
+    return logits
+
+
+def decode_windows(params: Any, tokens: jax.Array) -> jax.Array:
+    """The same logits, token after token: each step sees one and what is kept of those before it."""
+    batch, length = tokens.shape
+    empty = jnp.zeros((batch, length, KEY_HEADS, HEAD_WIDTH))
+
+    def step(caches: tuple[Cache, ...], current: tuple[jax.Array, jax.Array]) -> tuple[tuple[Cache, ...], jax.Array]:
+        token, position = current
+        logits, caches = _transformed.apply(params, token[:, None], position[None], caches)
+        return caches, logits[:, 0]
+
+    caches: tuple[Cache, ...] = ((empty, empty),) * DEPTH
+    _, logits = jax.lax.scan(step, caches, (tokens.T, jnp.arange(length)))
+    return jnp.swapaxes(logits, 0, 1)
+
 
 # Our module -> what the package calls its weight inside a block or, for the last two, outside.
 PUBLISHED = {

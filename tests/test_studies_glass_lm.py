@@ -9,7 +9,7 @@ from tuner.task import check_task
 
 
 def test_every_product_is_named():
-    kinds = layer_kinds(glass_lm.apply, glass_lm.shapes(), (jax.ShapeDtypeStruct((2, 16), jnp.int32),))
+    kinds = layer_kinds(glass_lm.read_windows, glass_lm.shapes(), (jax.ShapeDtypeStruct((2, 16), jnp.int32),))
     parts = {f"attention/{name}": "matmul" for name in ("query", "key", "value", "output")}
     parts |= {f"feed_forward/{name}": "matmul" for name in ("gate", "up", "down")}
     parts |= {f"attention/{name}/dot_0": "dot" for name in ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd")}
@@ -24,9 +24,20 @@ def test_no_position_sees_what_comes_after_it():
     tokens = rng.integers(0, glass_lm.VOCABULARY, (1, 12)).astype(np.int32)
     changed = tokens.copy()
     changed[0, 8:] = 0
-    before, after = glass_lm.apply(params, tokens), glass_lm.apply(params, changed)
+    before, after = glass_lm.read_windows(params, tokens), glass_lm.read_windows(params, changed)
     np.testing.assert_allclose(before[:, :8], after[:, :8], rtol=1e-4, atol=1e-4)
     assert not np.allclose(before[:, 8:], after[:, 8:], atol=0.1)
+
+
+def test_token_by_token_is_the_same_model_with_the_same_layers():
+    rng = np.random.default_rng(0)
+    params = jax.tree_util.tree_map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / 8, glass_lm.shapes())
+    tokens = rng.integers(0, glass_lm.VOCABULARY, (2, 12)).astype(np.int32)
+    whole, decoded = glass_lm.read_windows(params, tokens), glass_lm.decode_windows(params, tokens)
+    np.testing.assert_allclose(decoded, whole, rtol=1e-3, atol=1e-3)
+    assert layer_kinds(glass_lm.decode_windows, params, (tokens,)) == layer_kinds(
+        glass_lm.read_windows, params, (tokens,)
+    )
 
 
 def test_the_text_is_set_as_the_model_learned_it():
@@ -58,3 +69,14 @@ def test_one_window_at_a_time_is_a_study_too():
     task = load_or_skip("studies.glass_lm:single")
     check_task(task)
     assert (task.name, task.batch_size) == ("glass_lm_single", 1)
+
+
+@pytest.mark.slow
+def test_generating_token_by_token_is_a_study_with_the_same_score():
+    whole, task = load_or_skip("studies.glass_lm:single"), load_or_skip("studies.glass_lm:decode")
+    check_task(task)
+    assert (task.name, task.batch_size) == ("glass_lm_decode", 1)
+    some = np.arange(4)
+    np.testing.assert_allclose(
+        scores(task, task.search.pick(some), 1), scores(whole, whole.search.pick(some), 1), rtol=1e-4, atol=1e-4
+    )
