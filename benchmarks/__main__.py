@@ -1,7 +1,8 @@
 """All benchmarks, one after the other: `python -m benchmarks [--smoke]`."""
 
-from benchmarks import fashion_mlp, isolation, matmul_limits, overhead
+from benchmarks import fashion_mlp, isolation, matmul_limits, noise, overhead
 from benchmarks.command import run
 
 if __name__ == "__main__":
-    raise SystemExit(run({module.TITLE: module.report for module in (fashion_mlp, matmul_limits, overhead, isolation)}))
+    modules = (fashion_mlp, matmul_limits, overhead, isolation, noise)
+    raise SystemExit(run({module.TITLE: module.report for module in modules}))

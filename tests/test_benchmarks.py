@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from benchmarks import fashion_mlp, isolation, machine, markdown, matmul_limits, overhead, qwix_mlp
-from tests.factories import make_latency
+from benchmarks import fashion_mlp, isolation, machine, markdown, matmul_limits, noise, overhead, qwix_mlp
+from tests.factories import make_confirmation, make_latency, make_point
 from tuner.errors import InputError
 
 
@@ -63,6 +63,20 @@ def test_every_product_agrees_with_float32():
             assert abs(result.astype("float32") - expected).max() < 0.25, label
 
 
+def test_a_neighbor_is_gone_afterwards(monkeypatch):
+    started = []
+    popen = noise.subprocess.Popen
+    monkeypatch.setattr(noise.subprocess, "Popen", lambda *given: started.append(popen(*given)) or started[-1])
+    with noise.busy_neighbor():
+        assert started[0].poll() is None
+    assert started[0].poll() is not None
+
+
+def test_a_choice_that_was_not_made_leaves_the_program_as_it_is():
+    assert noise.confirmed_ratio(None) == 1.0
+    assert noise.confirmed_ratio(make_point(confirmation=make_confirmation(0.7))) == 0.7
+
+
 # qwix, where it is installed, still uses a name that Flax has deprecated.
 @pytest.mark.filterwarnings("ignore:'VariableState' was removed:DeprecationWarning")
 @pytest.mark.slow
@@ -73,6 +87,7 @@ def test_every_product_agrees_with_float32():
         (overhead, "| `tuner --help`   |"),
         (matmul_limits, "| i8/i8/i32 with quantizing and scaling "),
         (isolation, "| start of the child, s |"),
+        (noise, "- a neighbor, smallest memory: the confirmed ratio of what was chosen moves by "),
     ],
 )
 def test_each_benchmark_runs(module, expected, capsys):

@@ -82,7 +82,7 @@ def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[st
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
     said += tie_sentences(ties)
-    contended = [trial_text(point.trial) for point in points if point.measurement.latency.contended]
+    contended = [str(trial) for trial in sorted(p.trial for p in points if p.measurement.latency.contended)]
     if contended:
         said.append(
             f"Contended while {'it was' if len(contended) == 1 else 'they were'} timed: "
