@@ -9,9 +9,11 @@ import pytest
 import tuner
 from tests.factories import make_confirmation, make_measurement
 from tests.studied import BASELINE, INT8, MIXED, SAME, make_database
+from tests.test_report_stability import FOUND
 from tuner.cli import main
 from tuner.errors import StoreError
 from tuner.store import Store
+from tuner.study import Study
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +134,17 @@ def test_show_tells_what_each_layer_ran(capsys):
 
 def test_show_of_the_baseline_compares_it_with_nothing(capsys):
     assert run(capsys, "show", "digits", "0")[1] == "Next: tuner export digits --point 0 -o policy.json\n"
+
+
+def test_show_stability_of_a_failed_trial(capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Study, "stability", lambda self, wanted: asked.append((self.name, wanted)) or FOUND)
+    out, err = run(capsys, "show", "digits", "5", "--stability")
+    assert "Layer 'b' (original) is the first that is not finite" in out
+    assert err == ""
+    form = json.loads(run(capsys, "show", "digits", "5", "--stability", "--json")[0])
+    assert form["first_non_finite"] == "b"
+    assert asked == [("digits", "5")] * 2
 
 
 def test_show_takes_a_label_and_a_reference_point(capsys):

@@ -191,6 +191,31 @@ def test_not_a_number_is_found_before_anything_is_timed():
     assert (outcome.costs.quality_s, outcome.layer, outcome.pruned) == (0.0, None, False)
 
 
+def test_a_candidate_that_overflows_says_in_which_layer():
+    params = {"fc1": PARAMS["fc1"], "fc2": {"w": 1e7 * PARAMS["fc2"]["w"], "b": PARAMS["fc2"]["b"]}}
+    evaluator, program = make_evaluator(make_task(params=params))
+    outcome = evaluator.measure(make_policy(program, {"fc2": "f16/f16/f32"}))
+    assert isinstance(outcome, Failure)
+    assert (outcome.cause, outcome.layer) == ("non-finite", "fc2")
+    assert "outputs of one batch are NaN or infinite where the baseline's are finite; layer 'fc2'" in outcome.message
+    assert "weights" in outcome.message
+    assert "f16 ends at 65504" in outcome.message
+
+
+def test_the_layer_is_looked_for_on_the_batch_that_fails():
+    """Only the last batch overflows: the first one is fine."""
+    inputs = INPUTS.copy()
+    order = np.asarray(make_task().search.inputs[0])
+    last = np.flatnonzero((inputs[:, None] == order[-1]).all(axis=2).any(axis=1))
+    inputs[last] = 1e6
+    evaluator, program = make_evaluator(make_task(inputs=inputs))
+    outcome = evaluator.measure(make_policy(program, {"fc1": "f16/f16/f32"}))
+    assert isinstance(outcome, Failure)
+    assert "outputs of batch 4" in outcome.message
+    assert outcome.layer == "fc1"
+    assert "activations" in outcome.message
+
+
 def test_a_certain_loser_is_not_timed():
     outcome = cast_of(lambda outputs: -outputs)
     assert isinstance(outcome, Failure)

@@ -44,6 +44,54 @@ def test_a_chosen_policy_can_be_saved_and_says_where_it_comes_from(study, tmp_pa
     assert loaded.provenance["max_drop"] == "1%"
 
 
+def test_a_candidate_is_found_whatever_became_of_it(study):
+    assert [study.candidate(wanted).label for wanted in (4, "5", "astype(bf16)")] == [
+        "1 x f16/f16/f16",
+        "1 x bf16/bf16/bf16",
+        "astype(bf16)",
+    ]
+    with pytest.raises(InputError, match="study 'digits' has no trial '99'; `tuner trials digits` lists them"):
+        study.candidate(99)
+
+
+TASK = """
+import numpy as np
+import tuner
+
+def apply(params, x):
+    return (x @ params["dense_0"]["w"]) @ params["dense_1"]["w"]
+
+def task():
+    params = {"dense_0": {"w": np.full((64, 32), 1e3, np.float32)}, "dense_1": {"w": np.eye(32, 10, dtype=np.float32)}}
+    inputs = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 64
+    return tuner.Task(name="digits", apply=apply, params=params, inputs=inputs, labels=np.arange(64) % 10, batch_size=16)
+"""
+
+
+def test_a_failed_trial_can_be_looked_into(tmp_path):
+    (tmp_path / "studied_task.py").write_text(TASK)
+    make_database(task_reference=f"{tmp_path}/studied_task.py:task", batch_size=8)
+    found = open_study(NAME, URL).stability(4)
+    assert found.precisions["input"] == "f16/f16/f16"
+    assert [(one.part, one.format) for one in found.watched][:1] == [("values", "f16")]
+    assert found.watched[0].counts.count == 8 * 64
+
+
+def test_what_cannot_be_looked_into_says_why(study):
+    with pytest.raises(
+        InputError, match=r"trial 'astype\(bf16\)' of study 'digits' is a hand-made cast without a policy"
+    ):
+        study.stability("astype(bf16)")
+
+
+def test_a_live_task_is_looked_into_where_it_is():
+    make_database(task_reference=None)
+    with pytest.raises(
+        InputError, match=r"made from a live task, which is not known here; call tuner.find_stability\("
+    ):
+        open_study(NAME, URL).stability(4)
+
+
 def test_a_goal_that_nothing_meets_says_how_near_the_best_came(study):
     with pytest.raises(GoalMissed, match="within max drop 0"):
         study.choose(max_drop=0.0)

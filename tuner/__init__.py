@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from search_spaces import Precision as Precision
     from search_spaces import SearchSpace as SearchSpace
     from search_spaces import SearchSpaceError as SearchSpaceError
+    from tuner.errors import NonFiniteError as NonFiniteError
     from tuner.errors import TunerError as TunerError
     from tuner.measurement import Measurement as Measurement
     from tuner.metrics import Metric as Metric
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tuner.program import uniform_policy as uniform_policy
     from tuner.program.capture import capture as capture
     from tuner.program.prepare import prepare as prepare
+    from tuner.program.stability import find_stability as find_stability
     from tuner.search import search as search
     from tuner.study import Study as Study
     from tuner.study import open_study as open_study
@@ -38,7 +40,7 @@ __version__ = "0.1.0.dev0"
 # Room -> what it shows at the door; a test compares it with the imports above.
 _ROOMS = {
     "search_spaces": ("ORIGINAL", "Precision", "SearchSpace", "SearchSpaceError"),
-    "tuner.errors": ("TunerError",),
+    "tuner.errors": ("NonFiniteError", "TunerError"),
     "tuner.measurement": ("Measurement",),
     "tuner.metrics": ("Metric",),
     "tuner.policy": ("Assignment", "Policy"),
@@ -47,6 +49,7 @@ _ROOMS = {
     # From their own files: mypy takes `tuner.program.capture` for the module of that name.
     "tuner.program.capture": ("capture",),
     "tuner.program.prepare": ("prepare",),
+    "tuner.program.stability": ("find_stability",),
     "tuner.search": ("search",),
     "tuner.study": ("Study", "open_study"),
     "tuner.task": ("Task",),

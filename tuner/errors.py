@@ -29,6 +29,10 @@ class MeasuringStopped(TunerError):
     """Candidates end the process they are measured in, one after the other; going on would only lose more."""
 
 
+class NonFiniteError(TunerError):
+    """A model that checks itself computed NaN or infinite values; names the layer where they began."""
+
+
 class CaptureError(TunerError):
     """The task's function cannot be traced, or its layers are not those of the policy."""
 

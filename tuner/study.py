@@ -13,6 +13,7 @@ from tuner.provenance import with_provenance
 from tuner.ties import find_ties
 
 if TYPE_CHECKING:  # loads SQLAlchemy
+    from tuner.stability import Stability
     from tuner.store import CandidateRecord, StudyRecord
 
 DEFAULT_STORAGE = "sqlite:///precision.db"
@@ -136,6 +137,46 @@ class Study:
             ", ".join(str(p.trial) if p.trial >= 0 else repr(p.label) for p in _points(record, candidates)) or "none"
         )
         raise InputError(f"study {self.name!r} has no point {text!r}; its points are {known}")
+
+    def candidate(self, wanted: int | str) -> "CandidateRecord":
+        """Whatever has that trial number, or that label: measured, failed or running.
+
+        Raises:
+            InputError: there is none.
+        """
+        _, candidates = self._read()
+        text = str(wanted).strip()
+        found = [candidate for candidate in candidates if text in (str(candidate.trial), candidate.label)]
+        if not found:
+            raise InputError(f"study {self.name!r} has no trial {text!r}; `tuner trials {self.name}` lists them")
+        return found[0]
+
+    def stability(self, wanted: int | str) -> "Stability":
+        """What every layer sees when the policy of a trial, failed or not, runs on one batch, and what goes wrong first.
+
+        Raises:
+            InputError: there is no such trial, it has no policy, or its task cannot be loaded here.
+        """
+        from tuner.capturing import capture_task
+        from tuner.measure import device_lock
+        from tuner.program.stability import find_stability
+        from tuner.task_reference import load_task
+
+        record, candidate = self.record, self.candidate(wanted)
+        if candidate.policy is None:
+            raise InputError(
+                f"trial {candidate.label!r} of study {self.name!r} is a hand-made cast without a policy, so its layers "
+                "cannot be told apart; name a trial by its number"
+            )
+        if record.task_reference is None:
+            raise InputError(
+                f"study {self.name!r} was made from a live task, which is not known here; call tuner.find_stability(apply, "
+                f"params, study.candidate({candidate.trial}).policy, inputs) where it is"
+            )
+        task = load_task(record.task_reference).with_batch_size(record.batch_size)
+        inputs, _, _ = next(task.search.batches(task.batch_size))
+        with device_lock():
+            return find_stability(task.apply, task.params, candidate.policy, inputs, program=capture_task(task))
 
     def decide(
         self,

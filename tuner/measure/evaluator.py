@@ -28,6 +28,7 @@ from tuner.measure.executable import Executable, commit, compile_baseline, compi
 from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
+from tuner.measure.locate import Locator
 from tuner.measure.memory import measure_memory
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
@@ -165,7 +166,7 @@ class Evaluator:
 
     def close(self) -> None:
         """Lets go of everything on the device."""
-        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer", "_spreader"):
+        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer", "_spreader", "_locator"):
             self.__dict__.pop(name, None)
         self._holdout = None
 
@@ -205,6 +206,7 @@ class Evaluator:
             batches=0 if self._kept == ALTERNATE else -(-len(task.search) // task.batch_size),
             scoring_s=scored - started,
         )
+        self._locator = Locator(task, self._program, self._deadline_s)
         own = self._scorer.baseline_scored()
         self.baseline = Measurement(
             latency=self._timer.latency,
@@ -269,7 +271,7 @@ class Evaluator:
         failure = self._first_call(executable, call)
         costs = replace(executable.costs, latency_s=time.perf_counter() - started)
         if failure is not None:
-            return replace(failure, costs=costs)
+            return self._located(replace(failure, costs=costs), policy, 0)
         started = time.perf_counter()
         if self._spreader.devices:
             self._begin("compiling for all devices")
@@ -278,7 +280,8 @@ class Evaluator:
         scored = self._scorer.measure(spread, self._limits)
         costs = replace(costs, quality_s=time.perf_counter() - started)
         if not isinstance(scored, Scored):
-            return self._quality_failure(scored, costs)
+            batch = scored.batch if isinstance(scored, NonFinite) else 0
+            return self._located(self._quality_failure(scored, costs), policy, batch)
         effective = self._effective(executable, policy)
         memory = measure_memory(executable)
         self._begin("timing", self._timer.allowance())
@@ -312,6 +315,13 @@ class Evaluator:
             return None
         limit = f"more than {self._slow:g} times is not measured further"
         return Failure(cause=SLOW, message=f"one call takes {ratio:.1f} times the baseline's; {limit}")
+
+    def _located(self, failure: Failure, policy: Policy | None, batch: int) -> Failure:
+        """The failure, with the layer that is not finite where it is one of these."""
+        if failure.cause != NON_FINITE or policy is None:
+            return failure
+        begin = partial(self._begin, "finding the layer that is not finite")
+        return self._locator.explain(failure, policy, self._scorer.inputs_of(batch), begin)
 
     def _quality_failure(self, outcome: NonFinite | GivenUp, costs: Costs) -> Failure:
         if isinstance(outcome, NonFinite):

@@ -124,6 +124,10 @@ class Scorer:
         """Every batch, on the device."""
         return iter(self._resident) if self._resident is not None else self._send()
 
+    def inputs_of(self, number: int) -> tuple[PyTree, ...]:
+        """The inputs of the batch of that number, on the device."""
+        return next(batch for position, batch in enumerate(self.batches()) if position == number).inputs
+
     def baseline_scored(self) -> Scored:
         """The baseline's own quality: no drop, by definition."""
         first, *others = self._judges

@@ -23,14 +23,22 @@ if TYPE_CHECKING:
 class BodyRunner(Protocol):
     """How a rule runs one body of its step, with the rewrite's kernels."""
 
-    def __call__(self, body: Body, own: Sequence[Any], slices: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
-        """The body's outputs.
+    def __call__(
+        self,
+        body: Body,
+        own: Sequence[Any],
+        slices: dict[int, Any],
+        packed: dict[str, Any],
+        carried: Sequence[Any] = (),
+    ) -> tuple[list[Any], list[Any]]:
+        """The body's outputs, and what is carried on besides.
 
         Args:
             body: which one.
             own: values of the arguments that are the body's own slots, in order.
             slices: values of `body.slices` by argument position, for those that are needed.
             packed: this iteration's packed weights by slot name.
+            carried: as `Outside.carried` gives it before, or the run of a body before this one.
         """
         ...
 
@@ -56,6 +64,14 @@ class Outside(Protocol):
 
     def split_axes(self, body: Body, name: str) -> tuple[Any, ...]:
         """The mesh axes that a packed weight of a `shard_map` body is split over."""
+        ...
+
+    def carried(self) -> list[Any]:
+        """Arrays that go along from body to body; none unless somebody looks on."""
+        ...
+
+    def resume(self, carried: Sequence[Any]) -> None:
+        """Takes them back after the last body."""
         ...
 
 
@@ -173,21 +189,22 @@ class _Scan:
         params, rows = step.eqn.params, body.rows
         stacks = self._stacks(step, body, outside)
 
-        def iteration(carry: list[Any], piece: Any) -> tuple[list[Any], list[Any]]:
-            pieces, packed = piece
+        def iteration(state: tuple[list[Any], list[Any]], piece: Any) -> tuple[tuple[list[Any], list[Any]], list[Any]]:
+            (carry, carried), (pieces, packed) = state, piece
             own = [*carry, *(value for position, value in pieces.items() if position not in body.slices)]
             slices = {position: value for position, value in pieces.items() if position in body.slices}
-            outputs = run_body(body, own, slices, packed)
-            return outputs[: len(carry)], outputs[len(carry) :]
+            outputs, carried = run_body(body, own, slices, packed, carried)
+            return (outputs[: len(carry)], carried), outputs[len(carry) :]
 
-        last, collected = jax.lax.scan(
+        (last, carried), collected = jax.lax.scan(
             iteration,
-            first,
+            (first, outside.carried()),
             (stacks, outside.packed_in(body)),
             length=params["length"] if rows is None else rows.stop - rows.start,
             reverse=params["reverse"],
             unroll=params["unroll"],
         )
+        outside.resume(carried)
         return last, collected
 
     def _stacks(self, step: Step, body: Body, outside: Outside) -> dict[int, Any]:
@@ -221,9 +238,12 @@ class _While:
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
         condition, body = step.bodies
         first = [outside.read(operand) for operand in self.operands_read(step)]
-        results: list[Any] = jax.lax.while_loop(
-            lambda carry: run_body(condition, carry, {}, {})[0], lambda carry: run_body(body, carry, {}, {}), first
+        results, carried = jax.lax.while_loop(
+            lambda state: run_body(condition, state[0], {}, {}, state[1])[0][0],
+            lambda state: run_body(body, state[0], {}, {}, state[1]),
+            (first, outside.carried()),
         )
+        outside.resume(carried)
         return results
 
 
@@ -236,9 +256,11 @@ class _Cond:
         return step.operands[:1]
 
     def run(self, step: Step, outside: Outside, run_body: BodyRunner) -> list[Any]:
-        branches = [lambda body=body: run_body(body, [], {}, {}) for body in step.bodies]
-        results: list[Any] = jax.lax.switch(outside.read(step.operands[0]), branches)
-        return results
+        before = outside.carried()
+        branches = [lambda body=body: run_body(body, [], {}, {}, before) for body in step.bodies]
+        found: tuple[list[Any], list[Any]] = jax.lax.switch(outside.read(step.operands[0]), branches)
+        outside.resume(found[1])
+        return found[0]
 
 
 @register("shard_map")
@@ -266,7 +288,8 @@ class _ShardMap:
         def on_each_device(pieces: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
             own = [value for position, value in pieces.items() if position not in body.slices]
             slices = {position: value for position, value in pieces.items() if position in body.slices}
-            return run_body(body, own, slices, jax.tree_util.tree_map(lambda part: part[0], packed))
+            outputs, _ = run_body(body, own, slices, jax.tree_util.tree_map(lambda part: part[0], packed))
+            return outputs
 
         split = jax.shard_map(
             on_each_device,

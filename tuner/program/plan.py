@@ -41,6 +41,7 @@ class Plan:
         rows: (identity of a segment of a scan, argument position) -> what it reads there besides the packed weights.
         regions: what is held in 16 bits between layers.
         freed: for each step the slots that nothing reads after it.
+        watched: whether control flow is opened for layers that stay as written, too, so that they can be looked at.
     """
 
     program: Program
@@ -57,9 +58,12 @@ class Plan:
     rows: Mapping[tuple[int, int], "StackRows"]
     regions: Regions
     freed: tuple[tuple[int, ...], ...]
+    watched: bool = False
 
     def opens(self, step: Step) -> bool:
-        """True when some layer inside a control-flow step does not stay as written."""
+        """True when some layer inside a control-flow step does not stay as written, or is watched."""
+        if self.watched:
+            return bool(step.bodies)
         return any(id(site) in self.assignments for body in step.bodies for s in body.steps for site in s.sites())
 
     def stacked_in(self, body: Body) -> list[str]:
@@ -87,7 +91,7 @@ class Plan:
         return [part for expression in reads for part in parts_outside(expression, bodies)]
 
 
-def plan(program: Program, policy: Policy) -> Plan:
+def plan(program: Program, policy: Policy, *, watched: bool = False) -> Plan:
     """The plan for a policy; the policy must be for this program."""
     segmented = cut(program, policy)
     assignments: dict[int, Assignment] = {}
@@ -114,6 +118,7 @@ def plan(program: Program, policy: Policy) -> Plan:
         rows={},
         regions=find_regions(segmented.steps, assignments),
         freed=tuple(last_uses(segmented.steps, program.outputs)),
+        watched=watched,
     )
     reads = list(reads_of(draft, draft.steps, program.outputs))
     pieces = [piece for expression in reads for piece in slices_in(expression)]

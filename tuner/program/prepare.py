@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 from jax.sharding import PartitionSpec
 
-from tuner.errors import CaptureError, PolicyError
+from tuner.errors import CaptureError, InputError, PolicyError
 from tuner.policy import Assignment, Policy
 from tuner.policy_fit import check_fits, difference_text
 from tuner.program import kernels
 from tuner.program.capture import capture
+from tuner.program.checked import FiniteCheck, raise_for, refuse_inside
 from tuner.program.expression import Slice, evaluate, slices_in, split_axes
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
@@ -21,8 +22,10 @@ from tuner.program.policies import check_runs
 from tuner.program.program import Program
 from tuner.program.rewrite import run
 from tuner.program.steps import Site
+from tuner.program.watch import Watch
 
 PARAMETERS, LAYERS = "parameters", "layers"
+FINITE = "finite"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +35,12 @@ class Prepared:
     Attributes:
         params: the packed parameters, a pytree of arrays: `{"parameters": {path: array}, "layers": {name: {...}}}`.
         policy: what it runs.
+        check: "finite" when it refuses to hand on NaN or infinite values.
     """
 
     params: dict[str, Any]
     policy: Policy
+    check: str | None
     _apply: Callable[..., Any] = field(repr=False)
     _abstract_params: Any = field(repr=False)
     _plans: dict[Any, Plan] = field(repr=False)
@@ -54,12 +59,66 @@ class Prepared:
             PolicyError: the parameters are not packed ones.
             CaptureError: for these shapes the function has other layers than the policy.
             TypeError: it was differentiated.
+            NonFiniteError: it was prepared with `check="finite"`, and something is not. Inside `jax.jit` JAX raises its
+                own error with the same message, when the outputs are waited for.
         """
-        _check_packed(params)
-        plan = self._plan_for(inputs)
-        flat = jax.tree_util.tree_leaves(inputs)
-        outputs = refuse_gradients(partial(_run, plan))(params, flat)
+        if self.check is not None:
+            return self._call_checked(params, inputs)
+        plan, flat = self._begin(params, inputs)
+        outputs = refuse_gradients(partial(run_packed, plan))(params, flat)
         return jax.tree_util.tree_unflatten(plan.program.output_tree, outputs)
+
+    def checked(self, params: Any, *inputs: Any) -> tuple[Any, Any]:
+        """(fault, outputs) as values: for programs that cannot raise, such as exported ones or those on several devices.
+
+        The fault is a whole number that `raise_for` makes an exception of. Arguments and errors are those of a call.
+
+        Raises:
+            PolicyError: it was not prepared with `check="finite"`.
+        """
+        if self.check is None:
+            raise PolicyError('this model checks nothing; make it with tuner.prepare(..., check="finite")')
+        plan, flat = self._begin(params, inputs)
+
+        def run(params: Any, flat: list[Any]) -> tuple[Any, list[Any]]:
+            watch = FiniteCheck(plan)
+            outputs = run_packed(plan, params, flat, watch)
+            return watch.fault, outputs
+
+        fault, outputs = refuse_gradients(run)(params, flat)
+        return fault, jax.tree_util.tree_unflatten(plan.program.output_tree, outputs)
+
+    def raise_for(self, fault: Any) -> None:
+        """Returns where there is no fault.
+
+        Args:
+            fault: as of `checked`.
+
+        Raises:
+            NonFiniteError: an input, a layer's result or an output is NaN or infinite; names the first.
+        """
+        raise_for(fault, self.policy, self._first_plan)
+
+    def _call_checked(self, params: Any, inputs: tuple[Any, ...]) -> Any:
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves((params, inputs))):
+            fault, outputs = self._compiled(params, *inputs)
+            self.raise_for(fault)
+            return outputs
+        fault, outputs = self.checked(params, *inputs)
+        leaves, tree = jax.tree_util.tree_flatten(outputs)
+        return jax.tree_util.tree_unflatten(tree, refuse_inside(fault, leaves, self.raise_for))
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        return jax.jit(self.checked)
+
+    @property
+    def _first_plan(self) -> Plan:
+        return next(iter(self._plans.values()))
+
+    def _begin(self, params: Any, inputs: tuple[Any, ...]) -> tuple[Plan, list[Any]]:
+        _check_packed(params)
+        return self._plan_for(inputs), jax.tree_util.tree_leaves(inputs)
 
     def cast_inputs(self, *inputs: Any) -> tuple[Any, ...]:
         """The inputs in the dtypes that their layers ask for: the cast at preprocessing, done once and outside the model."""
@@ -79,7 +138,7 @@ class Prepared:
     def _plan_for(self, inputs: tuple[Any, ...]) -> Plan:
         """The plan for these shapes, traced once per shape."""
         leaves, tree = jax.tree_util.tree_flatten(inputs)
-        first = next(iter(self._plans.values()))
+        first = self._first_plan
         if tree != first.program.input_tree:
             raise CaptureError(f"the inputs have the structure {tree}; this model takes {first.program.input_tree}")
         specs = tuple(_spec(leaf, i, first) for i, leaf in enumerate(leaves))
@@ -90,7 +149,7 @@ class Prepared:
                 self._apply, self._abstract_params, given, split_scans=first.program.signature.split_scans
             )
             _check_same_layers(program, first.program)
-            self._plans[key] = plan(program, self.policy)
+            self._plans[key] = plan(program, self.policy, watched=self.check is not None)
         return self._plans[key]
 
 
@@ -101,6 +160,7 @@ def prepare(
     *,
     inputs: tuple[Any, ...] | None = None,
     program: Program | None = None,
+    check: str | None = None,
 ) -> Prepared:
     """The model that runs `apply` in a policy's precisions.
 
@@ -110,6 +170,9 @@ def prepare(
         policy: a policy of this program.
         inputs: examples or shapes of the inputs; left out, those that the policy was made with.
         program: the captured program, when it is at hand; saves a trace.
+        check: "finite": a call raises where an input, a layer's result or an output is NaN or infinite, and names the
+            first; inside `jax.jit`, too, where there is one device. Called outside of it, the model compiles itself and
+            waits for its outputs. It costs one more pass over each array that is checked.
 
     Returns:
         The packed parameters (`.params`) and, called, a pure function of them and the inputs.
@@ -118,7 +181,10 @@ def prepare(
         PolicyError: the policy is for another program, asks for what this version cannot run, or says nothing of its
             inputs and none are given.
         CaptureError: JAX cannot trace the function.
+        InputError: `check` is neither of these.
     """
+    if check not in (None, FINITE):
+        raise InputError(f"check={check!r} is not available; give {FINITE!r}, or None to check nothing")
     if program is None:
         if inputs is None:
             inputs = text_to_specs(policy.program.inputs if policy.program else "")
@@ -126,10 +192,9 @@ def prepare(
         program = capture(apply, params, inputs, split_scans=split_scans)
     check_fits(policy, program.signature)
     check_runs(policy, program)
-    found = plan(program, policy)
-    return Prepared(
-        pack(found, params), policy, apply, jax.tree_util.tree_map(jax.typeof, params), {_key(program): found}
-    )
+    found = plan(program, policy, watched=check is not None)
+    abstract = jax.tree_util.tree_map(jax.typeof, params)
+    return Prepared(pack(found, params), policy, check, apply, abstract, {_key(program): found})
 
 
 def pack(plan: Plan, params: Any) -> dict[str, Any]:
@@ -154,21 +219,41 @@ def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: di
     """One packed weight; under a scan, those of all its iterations at once, stacked along the first axis."""
     weight = site.weight
     assert weight is not None  # only sites with a weight have a slot
-    pieces = slices_in(weight)
+    return for_all_iterations(
+        site, lambda memo: kernels.pack(site, assignment, evaluate(weight, leaves, memo)), leaves, memo
+    )
 
-    def pack_within(loops: list[int], memo: dict[int, list[Any]]) -> dict[str, Any]:
+
+def for_all_iterations(
+    site: Site,
+    function: Callable[[dict[int, list[Any]]], dict[Any, Any]],
+    leaves: list[Any],
+    memo: dict[int, list[Any]],
+) -> dict[Any, Any]:
+    """What a function of a weight gives, where the weight is one slice per iteration: for all of them, stacked.
+
+    Args:
+        site: the operation whose weight it is.
+        function: finds in its argument the slices that the weight is evaluated with.
+        leaves: parameter values by position.
+        memo: as of `evaluate`.
+    """
+    assert site.weight is not None  # it is called for weights
+    pieces = slices_in(site.weight)
+
+    def within(loops: list[int], memo: dict[int, list[Any]]) -> dict[Any, Any]:
         if not loops:
-            return kernels.pack(site, assignment, evaluate(weight, leaves, memo))
+            return function(memo)
         mine = [piece for piece in pieces if piece.loop == loops[0]]
         stacks = [_segment(site, loops[0], evaluate(piece.stack, leaves, memo)) for piece in mine]
 
-        def one(*values: Any) -> dict[str, Any]:
-            return pack_within(loops[1:], {**memo, **{id(p): [v] for p, v in zip(mine, values, strict=True)}})
+        def one(*values: Any) -> dict[Any, Any]:
+            return within(loops[1:], {**memo, **{id(p): [v] for p, v in zip(mine, values, strict=True)}})
 
-        packed: dict[str, Any] = _for_each_piece(mine, one)(*stacks)
-        return packed
+        found: dict[Any, Any] = _for_each_piece(mine, one)(*stacks)
+        return found
 
-    return pack_within(sorted({piece.loop for piece in pieces}), memo)
+    return within(sorted({piece.loop for piece in pieces}), memo)
 
 
 def _segment(site: Site, loop: int, stack: Any) -> Any:
@@ -196,7 +281,8 @@ def _for_each_piece(pieces: list[Slice], function: Callable[..., Any]) -> Callab
     )
 
 
-def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:
+def run_packed(plan: Plan, params: Any, inputs: list[Any], watch: Watch | None = None) -> list[Any]:
+    """The flat outputs of packed parameters and flat inputs, with someone looking on."""
     leaves = [params[PARAMETERS].get(path) for path in plan.program.leaf_paths]
     missing = [plan.program.leaf_paths[i] for i in sorted(plan.needed) if leaves[i] is None]
     if missing:
@@ -204,7 +290,7 @@ def _run(plan: Plan, params: Any, inputs: list[Any]) -> list[Any]:
             f"the packed parameters lack {missing[0]!r}, which these input shapes need; prepare the model with them"
         )
     rows = {part.name: params[PARAMETERS][part.name] for part in plan.rows.values()}
-    return run(plan, leaves, params[LAYERS], rows, inputs)
+    return run(plan, leaves, params[LAYERS], rows, inputs, watch)
 
 
 def _check_packed(params: Any) -> None:

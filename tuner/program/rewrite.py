@@ -6,6 +6,7 @@ is never computed at all.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,10 +20,16 @@ from tuner.program.layer_scope import layer_scope
 from tuner.program.plan import Plan
 from tuner.program.regions import run_narrow, widen
 from tuner.program.steps import Body, Reference, Step
+from tuner.program.watch import Watch
 
 
 def run(
-    plan: Plan, leaves: Sequence[Any], packed: Mapping[str, Any], rows: Mapping[str, Any], inputs: Sequence[Any]
+    plan: Plan,
+    leaves: Sequence[Any],
+    packed: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    inputs: Sequence[Any],
+    watch: Watch | None = None,
 ) -> list[Any]:
     """The flat outputs of the rewritten program.
 
@@ -32,15 +39,22 @@ def run(
         packed: packed weights by slot name.
         rows: what the segments of cut scans read of stacked parameters, by name.
         inputs: the flat inputs, floating ones in their own dtype or in that of their input layer.
+        watch: who looks on.
     """
     program = plan.program
-    received = map(receive, inputs, program.input_avals, plan.input_assignments)
-    machine = _Machine(plan, leaves, packed, rows, dict(zip(program.input_slots, received, strict=True)), {})
+    received = list(map(receive, inputs, program.input_avals, plan.input_assignments))
+    if watch is not None:
+        for position, (given, kept) in enumerate(zip(inputs, received, strict=True)):
+            watch.received(position, given, kept)
+    machine = _Machine(plan, leaves, packed, rows, dict(zip(program.input_slots, received, strict=True)), {}, watch)
     for step, freed in zip(plan.steps, plan.freed, strict=True):
         machine.step(step)
         for slot in freed:
             machine.values.pop(slot, None)
-    return [machine.read(output) for output in program.outputs]
+    outputs = [machine.read(output) for output in program.outputs]
+    if watch is not None:
+        watch.finished(outputs)
+    return outputs
 
 
 def receive(value: Any, aval: Any, assignment: Assignment) -> Any:
@@ -65,6 +79,7 @@ class _Machine:
         rows: Mapping[str, Any],
         values: dict[int, Any],
         memo: dict[int, list[Any]],
+        watch: Watch | None = None,
     ) -> None:
         self.plan = plan
         self.leaves = leaves
@@ -72,6 +87,7 @@ class _Machine:
         self.rows = rows
         self.values = values
         self.memo = memo
+        self.watch = watch
 
     def read(self, reference: Reference) -> Any:
         """The value of a slot or an expression, in the dtype that the program has there."""
@@ -101,6 +117,15 @@ class _Machine:
         """The mesh axes that a packed weight of a `shard_map` body is split over."""
         return self.plan.split_axes(body, name)
 
+    def carried(self) -> list[Any]:
+        """What who looks on takes along."""
+        return [] if self.watch is None else self.watch.carried()
+
+    def resume(self, carried: Sequence[Any]) -> None:
+        """Gives it back to who looks on."""
+        if self.watch is not None:
+            self.watch.resume(carried)
+
     def step(self, step: Step) -> None:
         """Runs one step and keeps its results."""
         opened = bool(step.bodies) and self.plan.opens(step)
@@ -125,23 +150,40 @@ class _Machine:
         ]
         with compat.equation_context(step.eqn, layer_scope(step.scope, self.plan.names[id(site)])):
             if assignment is None:
-                return compat.bind(step.eqn, operands)
-            weight = None if slot is None else kernels.turn(self.packed[slot], self.plan.turns[id(site)])
-            return [kernels.run(site, assignment, weight, operands)]
+                results = compat.bind(step.eqn, operands)
+            else:
+                weight = None if slot is None else kernels.turn(self.packed[slot], self.plan.turns[id(site)])
+                results = [kernels.run(site, assignment, weight, operands)]
+            if self.watch is not None:
+                self.watch.operation(site, operands, results[0])
+            return results
 
     def _control_flow(self, step: Step) -> list[Any]:
         for expression in self.plan.known_before(step):
             self.read(expression)  # here, so that it is not computed again in every iteration
+        inside = None if self.watch is None else self.watch.inside(step)
         with compat.equation_context(step.eqn, step.scope):
-            return control_flow.run_step(step, self, self._body)
+            results = control_flow.run_step(step, self, partial(self._body, inside))
+        if self.watch is not None and inside is None:
+            self.watch.passed(step, results)
+        return results
 
-    def _body(self, body: Body, own: Sequence[Any], slices: dict[int, Any], packed: dict[str, Any]) -> list[Any]:
+    def _body(
+        self,
+        watch: Watch | None,
+        body: Body,
+        own: Sequence[Any],
+        slices: dict[int, Any],
+        packed: dict[str, Any],
+        carried: Sequence[Any] = (),
+    ) -> tuple[list[Any], list[Any]]:
         """One run of a body: what it computes is its own, what is around it can be read."""
         inner = _Machine(
-            self.plan, self.leaves, {**self.packed, **packed}, self.rows, dict(self.values), dict(self.memo)
+            self.plan, self.leaves, {**self.packed, **packed}, self.rows, dict(self.values), dict(self.memo), watch
         )
         inner.memo.update({id(body.slices[position]): [value] for position, value in slices.items()})
         inner.values.update(zip(body.own_slots, own, strict=True))
+        inner.resume(carried)
         for step in body.steps:
             inner.step(step)
-        return [inner.read(output) for output in body.outputs]
+        return [inner.read(output) for output in body.outputs], inner.carried()

@@ -55,8 +55,26 @@ def has_kernel(site: Site, name: str) -> bool:
 
 def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
     """The arrays that stand for the weight of an operation, laid out for its kernel."""
-    held = hold(weight, assignment.precision.weights, shared_axes(site))
-    return turn(held, kernel_of(site, assignment).order(site))
+    return turn(held_weight(site, assignment, weight), kernel_of(site, assignment).order(site))
+
+
+def held_activations(
+    site: Site, assignment: Assignment, operands: Sequence[Any]
+) -> list[tuple[int, Format, dict[str, Any]]]:
+    """The activations that an operation reads, as its kernel holds them: operand, format, and what `hold` gives."""
+    precision = assignment.precision
+    axes: dict[int, tuple[int, ...]] = _ROOMS[site.eqn.primitive.name].activation_axes(site)
+    held = []
+    for position, along in axes.items():
+        left_of_two = site.weight_operand is None and position == 0
+        format = precision.weights if left_of_two else precision.activations
+        held.append((position, format, hold(operands[position], format, along)))
+    return held
+
+
+def held_weight(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
+    """The weight of an operation in its format, in its own layout."""
+    return hold(weight, assignment.precision.weights, shared_axes(site))
 
 
 def turn(packed: Packed, axes: tuple[int, ...] | None) -> dict[str, Any]:

@@ -22,9 +22,14 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return all_but(site.eqn.invars[1].aval.ndim, site.eqn.params["dimension_numbers"].rhs_spec[0])
 
 
+def activation_axes(site: Site) -> dict[int, tuple[int, ...]]:
+    """The image -> the axes of it that share one scale: all but the examples."""
+    return {0: all_but(site.eqn.invars[0].aval.ndim, site.eqn.params["dimension_numbers"].lhs_spec[0])}
+
+
 def hold_image(site: Site, precision: Precision, image: Any) -> Packed:
     """The image in its format; integers have one scale per example."""
-    return hold(image, precision.activations, all_but(image.ndim, site.eqn.params["dimension_numbers"].lhs_spec[0]))
+    return hold(image, precision.activations, activation_axes(site)[0])
 
 
 def on_result(site: Site, scale: Any, side: int) -> Any:

@@ -63,6 +63,12 @@ def shared_axes(site: Site) -> Axes:
     return Dimensions.of(site.eqn).contracting[weight_side(site)]
 
 
+def activation_axes(site: Site) -> dict[int, Axes]:
+    """Operands that are activations -> the axes of them that share one scale: those that are summed over."""
+    contracting = Dimensions.of(site.eqn).contracting
+    return {side: contracting[side] for side in (0, 1) if side != site.weight_operand}
+
+
 def hold_both(
     site: Site, precision: Precision, packed: Packed | None, operands: list[Any], dimensions: Dimensions
 ) -> tuple[Packed, Packed]:

@@ -19,6 +19,11 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
 
 
+def activation_axes(site: Site) -> dict[int, tuple[int, ...]]:
+    """Nothing: a look-up reads no activations."""
+    return {}
+
+
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # only look-ups in parameters are layers
     look_up = _gather if site.eqn.primitive.name == "gather" else _slice

@@ -26,7 +26,7 @@ def hold(value: Any, format: Format, axes: tuple[int, ...]) -> dict[str, Any]:
     if format.kind == "int":
         values, scale = quantize(value, format, axes)
         return {"weight": values, "scale": scale}
-    return {"weight": cast(value, format)}
+    return {"weight": cast(jnp.asarray(value), format)}  # numpy would warn of what becomes infinite
 
 
 def meet(held: tuple[Packed, Packed], precision: Precision) -> tuple[Any, Any]:

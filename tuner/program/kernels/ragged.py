@@ -18,10 +18,15 @@ def shared_axes(site: Site) -> tuple[int, ...]:
     return Ragged.of(site.eqn).contracting[1]
 
 
+def activation_axes(site: Site) -> dict[int, tuple[int, ...]]:
+    """The rows -> the axes of them that share one scale: those that are summed over."""
+    return {0: Ragged.of(site.eqn).contracting[0]}
+
+
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # only a weight on the right is assigned
     numbers, params, group_sizes = Ragged.of(site.eqn), site.eqn.params, operands[2]
-    both = hold(operands[0], precision.activations, numbers.contracting[0]), packed
+    both = hold(operands[0], precision.activations, activation_axes(site)[0]), packed
     left, right = meet(both, precision)
     result = jax.lax.ragged_dot_general(
         left,
