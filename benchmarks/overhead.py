@@ -1,7 +1,7 @@
 """What the tool itself costs: `python -m benchmarks.overhead`.
 
-Bookkeeping of a search is everything but compiling, scoring and timing. Capturing and rewriting are measured against
-`jax.make_jaxpr`, the trace that JAX needs for the user's own function.
+Bookkeeping of a search is everything but compiling, scoring and timing; what capturing and rewriting cost is in
+`benchmarks.capture`.
 """
 
 import statistics
@@ -9,24 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 import tuner
-from benchmarks import command, markdown, transformer
+from benchmarks import command, markdown
 from benchmarks.fashion_mlp import load_task
-from search_spaces import Precision
-from tuner._jax_compat import jaxprs_in, open_jaxpr
-from tuner.measure import device_lock
-from tuner.measure.latency import Effort, compare, median_interval
+from tuner.measure.latency import median_interval
 from tuner.measurement import Costs
-from tuner.program import original_policy, prepare, uniform_policy
-from tuner.report import numbers
 from tuner.search.progress import ProgressEvent
 from tuner.study import Study
 from tuner.task import Task
@@ -34,18 +27,14 @@ from tuner.task import Task
 TITLE = "What the tool itself costs"
 TRIALS, SMOKE_TRIALS = 24, 2
 GOAL_SHARE, GOAL_MS = 0.02, 60
-LAYERS, SMOKE_LAYERS = (6, 24, 96), (1, 2)
 HELP_RUNS, SMOKE_HELP_RUNS = 10, 2
-# Tracing takes up to seconds, so few pairs; what is compared differs by far more than the interval.
-_TRACING = Effort(width=0.05, seconds=5.0, pairs=6)
 
 
 def report(smoke: bool) -> Iterator[str]:
-    """The three tables."""
+    """The two tables."""
     with tempfile.TemporaryDirectory() as folder:
         yield bookkeeping(load_task(smoke), SMOKE_TRIALS if smoke else TRIALS, Path(folder))
     yield help_seconds(SMOKE_HELP_RUNS if smoke else HELP_RUNS)
-    yield tracing(SMOKE_LAYERS if smoke else LAYERS, command.SMOKE if smoke else _TRACING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,54 +96,6 @@ def help_seconds(runs: int) -> str:
         median, low, high = median_interval(np.asarray(samples))
         rows.append((label, f"{median:.3f} ({low:.3f}..{high:.3f})"))
     return markdown.table(("program", f"s, median of {runs} (95 %)"), rows)
-
-
-def tracing(layers: tuple[int, ...], effort: Effort) -> str:
-    """Capture, prepare and the trace of the rewritten function as ratios to `jax.make_jaxpr`, by size of the program."""
-    titles = (
-        *("transformer", "equations", "make_jaxpr, ms", "capture", "prepare i8/i8/i32"),
-        *("trace all original", "trace all i8/i8/i32", "equations in i8/i8/i32"),
-    )
-    return markdown.table(titles, (_trace_row(count, effort) for count in layers))
-
-
-def _trace_row(layers: int, effort: Effort) -> tuple[str, ...]:
-    params, x = transformer.make(layers)
-    program = tuner.capture(transformer.apply, params, (x,))
-    i8 = uniform_policy(program, Precision.parse("i8/i8/i32"))
-    original = prepare(transformer.apply, params, original_policy(program), program=program)
-    integer = prepare(transformer.apply, params, i8, program=program)
-    candidates: list[Callable[[], object]] = [
-        lambda: tuner.capture(_unknown(transformer.apply), params, (x,)),
-        lambda: jax.block_until_ready(prepare(transformer.apply, params, i8, program=program).params),
-        lambda: _trace(original, original.params, x),
-        lambda: _trace(integer, integer.params, x),
-    ]
-    with device_lock():
-        latencies = compare(lambda: _trace(transformer.apply, params, x), candidates, effort=effort)
-    baseline_ms = latencies[0].milliseconds / latencies[0].ratio
-    cells = [markdown.ratio(latency) for latency in latencies]
-    return (
-        *(f"{layers} layers", _equations(transformer.apply, params, x), numbers.milliseconds(baseline_ms), *cells),
-        _equations(integer, integer.params, x),
-    )
-
-
-def _trace(function: Callable[..., Any], *arguments: Any) -> Any:
-    return jax.make_jaxpr(_unknown(function))(*arguments)
-
-
-def _unknown(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same as another function object: JAX keeps the traces of those it knows."""
-    return lambda *given: function(*given)
-
-
-def _equations(function: Callable[..., Any], *arguments: Any) -> str:
-    def count(jaxpr: Any) -> int:
-        inside = [open_jaxpr(inner)[0] for eqn in jaxpr.eqns for inner in jaxprs_in(eqn.params)]
-        return len(jaxpr.eqns) + sum(map(count, inside))
-
-    return str(count(_trace(function, *arguments).jaxpr))
 
 
 def _search(task: Task, trials: int, folder: Path) -> Span:

@@ -2,7 +2,18 @@ import sys
 
 import pytest
 
-from benchmarks import fashion_mlp, isolation, machine, markdown, matmul_limits, noise, overhead, qwix_mlp
+from benchmarks import (
+    capture,
+    fashion_mlp,
+    isolation,
+    machine,
+    markdown,
+    matmul_limits,
+    noise,
+    overhead,
+    qwix_mlp,
+    transformer,
+)
 from tests.factories import make_confirmation, make_latency, make_point
 from tuner.errors import InputError
 
@@ -77,6 +88,16 @@ def test_a_choice_that_was_not_made_leaves_the_program_as_it_is():
     assert noise.confirmed_ratio(make_point(confirmation=make_confirmation(0.7))) == 0.7
 
 
+def test_the_loop_and_the_scan_are_one_transformer():
+    import numpy as np
+
+    stacked, x = transformer.make_stacked(3)
+    blocks = {f"block_{i}": {name: part[i] for name, part in stacked.items()} for i in range(3)}
+    np.testing.assert_allclose(
+        transformer.apply(blocks, x), transformer.apply_stacked(stacked, x), rtol=1e-4, atol=1e-5
+    )
+
+
 # qwix, where it is installed, still uses a name that Flax has deprecated.
 @pytest.mark.filterwarnings("ignore:'VariableState' was removed:DeprecationWarning")
 @pytest.mark.slow
@@ -86,6 +107,7 @@ def test_a_choice_that_was_not_made_leaves_the_program_as_it_is():
         (fashion_mlp, "| policy of all `original` |"),
         (overhead, "| `tuner --help`   |"),
         (matmul_limits, "| i8/i8/i32 with quantizing and scaling "),
+        (capture, "- capture and listing of the scan to that of 1 layers: "),
         (isolation, "| start of the child, s |"),
         (noise, "- a neighbor, smallest memory: the confirmed ratio of what was chosen moves by "),
     ],
