@@ -153,6 +153,18 @@ def test_whole_numbers_and_empty_arrays_are_finite():
     assert (rows.shape, tokens.tolist()) == ((0, 8), [0, 1, 2])
 
 
+def test_weak_types_are_kept():
+    apply = lambda params, x: (
+        jax.lax.full_like(x, 0.0) * 0 + 2.0,
+        (x @ params["first"]["w"]).sum() * 0 + 1,
+        3.0 * len(x),
+    )
+    checked, plain = prepare({}, apply), prepare({}, apply, check=None)
+    mine, theirs = (jax.tree_util.tree_leaves(jax.eval_shape(one, one.params, X)) for one in (checked, plain))
+    assert [(o.dtype, o.weak_type) for o in mine] == [(o.dtype, o.weak_type) for o in theirs]
+    assert any(o.weak_type for o in mine)
+
+
 def test_random_keys_pass_through():
     apply = lambda params, x, key: (x @ params["first"]["w"], jax.random.split(key))
     key = jax.random.key(0)

@@ -168,6 +168,20 @@ def test_a_layer_that_does_not_run_shows_its_weights_only():
     params = {"never": {"w": weight(8, 8)}, "always": {"w": weight(8, 8)}}
     found = look(apply, params, "bf16/bf16/f32")
     assert [one.part for one in found.watched if one.layer == "never"] == ["weights"]
+    assert found.idle == ["never"]
+    assert found.sentences() == ["Every layer's values are finite.", "Not run in this call: 'never'."]
+
+
+def test_a_layer_of_whole_numbers_is_seen_to_run():
+    params = {"whole": {"w": np.arange(16, dtype=np.int8).reshape(4, 4)}, "out": {"w": weight(4, 2)}}
+
+    def apply(params, tokens):
+        counts = jax.lax.dot(tokens, params["whole"]["w"], preferred_element_type=jnp.int32)
+        return counts.astype(jnp.float32) @ params["out"]["w"]
+
+    found = look(apply, params, {}, (np.ones((2, 4), np.int8),))
+    assert row(found, "whole", "results").format == "i32"
+    assert found.idle == []
 
 
 def test_convolutions_of_any_kernel_hold_their_image_alike():

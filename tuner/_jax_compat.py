@@ -13,6 +13,7 @@ import jax
 from jax._src import core as _core
 from jax._src import source_info_util as _source_info
 from jax._src import xla_bridge as _xla_bridge
+from jax._src.lax import lax as _lax
 from jax.extend import core as jex_core
 
 Jaxpr = jex_core.Jaxpr
@@ -145,7 +146,7 @@ def abstract(leaf: Any) -> Any:
 
 def weak(value: Any) -> Any:
     """The value with a weak type."""
-    return jax.lax._convert_element_type(value, weak_type=True)  # type: ignore[attr-defined]
+    return _lax._convert_element_type(value, weak_type=True)
 
 
 def backends_are_initialized() -> bool:

@@ -84,6 +84,12 @@ class Stability:
         """What first had half of its values, or more, turned to zero by its format."""
         return next((o for o in self.watched if o.counts.underflowed > UNDERFLOWED_SHARE * o.counts.count), None)
 
+    @property
+    def idle(self) -> list[str]:
+        """Layers that did not run: a branch that was not taken, a loop without a trip."""
+        ran = {one.layer for one in self.watched if one.part != WEIGHTS}
+        return [layer for layer in self.precisions if layer not in ran]
+
     def besides(self, other: "Stability") -> "Stability":
         """Without what is not finite in another run either, such as scores that are minus infinity on purpose."""
         known = {(one.layer, one.part) for one in other.watched if one.broke}
@@ -105,6 +111,8 @@ class Stability:
         if first is not None:
             zeros = _share(first.counts.underflowed, first.counts, first.part)
             said.append(f"layer {first.layer!r} is the first to underflow: {zeros} become zero in {first.format}")
+        if self.idle:
+            said.append(f"not run in this call: {', '.join(map(repr, self.idle))}")
         return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
 
     def _why(self, first: Watched, broke: Break) -> str:

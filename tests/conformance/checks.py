@@ -84,6 +84,18 @@ def outputs_are_kept(example: Example, program: Program, reference: Any, text: s
             np.testing.assert_array_equal(as_numpy(mine), as_numpy(other))
 
 
+def checking_changes_nothing(example: Example, program: Program, reference: Any) -> None:
+    """A model that checks itself has the types of one that does not, and finds nothing in a healthy program."""
+    policy = uniform_policy(program, Precision.parse("f32/f32/f32"))
+    model = prepare(example.apply, example.params, policy, program=program, check="finite")
+    plain = prepare(example.apply, example.params, policy, program=program)
+    traced = [jax.make_jaxpr(one, return_shape=True)(one.params, *example.inputs)[1] for one in (model, plain)]
+    for mine, other in zip(*map(leaves, traced), strict=True):
+        assert (mine.shape, mine.dtype, mine.weak_type) == (other.shape, other.dtype, other.weak_type)
+    for mine, other in zip(leaves(model(model.params, *example.inputs)), leaves(reference), strict=True):
+        np.testing.assert_allclose(as_numpy(mine).astype(float), as_numpy(other).astype(float), rtol=1e-3, atol=1e-4)
+
+
 def is_close(found: np.ndarray, expected: np.ndarray, precision: Precision) -> None:
     formats = [precision.weights.name, precision.activations.name, *_HALVES.get(expected.dtype.name, ())]
     a, b = found.astype(float), expected.astype(float)

@@ -47,6 +47,10 @@ def test_outputs_keep_structure_dtypes_and_weak_types_and_stay_close(
     checks.outputs_are_kept(example, program, reference, text)
 
 
+def test_checking_changes_nothing(example: Example, program: Program, reference: Any) -> None:
+    checks.checking_changes_nothing(example, program, reference)
+
+
 def test_a_policy_really_changes_the_layers_it_names(example: Example, program: Program) -> None:
     precision = Precision.parse("i8/f32/f32")
     takers = [layer for layer in program.layers if supports(layer, precision) is None]

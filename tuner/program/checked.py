@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tuner import _jax_compat as compat
 from tuner.errors import NonFiniteError, PolicyError
 from tuner.policy import Policy
 from tuner.program.layer import INPUT
@@ -142,4 +143,6 @@ def refuse_inside(fault: Any, outputs: list[Any], complain: Callable[[Any], None
         return results
 
     checked = iter(jax.lax.cond(fault == NO_FAULT, lambda fault, given: given, call, fault, given))
-    return [next(checked) if is_numeric else output for output, is_numeric in zip(outputs, numeric, strict=True)]
+    kept = [next(checked) if is_numeric else output for output, is_numeric in zip(outputs, numeric, strict=True)]
+    weak = [jax.typeof(output).weak_type for output in outputs]  # which no callback keeps
+    return [compat.weak(output) if is_weak else output for output, is_weak in zip(kept, weak, strict=True)]

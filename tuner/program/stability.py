@@ -198,7 +198,8 @@ class _Recorder:
     ) -> None:
         """Counts one array each time the program comes here."""
         dtype = jnp.result_type(given)
-        if not jnp.issubdtype(dtype, jnp.floating):
+        whole = part == RESULTS and jnp.issubdtype(dtype, jnp.integer)  # shows that the layer ran
+        if not (whole or jnp.issubdtype(dtype, jnp.floating)):
             return
         counts, extremes = _measure(jnp.asarray(given), held, format)
         name = str(format or find_format(dtype.name) or dtype.name)
@@ -227,7 +228,7 @@ def _add(a: Counts, b: Counts) -> Counts:
 
 def _measure(given: Any, held: dict[str, Any] | None, format: Format | None) -> tuple[Any, Any]:
     """(counts, extremes) of an array as given, and as it is held in a format."""
-    dtype = jnp.promote_types(given.dtype, jnp.float32)
+    dtype = jnp.float64 if given.dtype == jnp.float64 else jnp.float32
     wide = given.astype(dtype)
     if held is None or format is None:
         seen, clipped = wide, jnp.zeros(wide.shape, bool)
