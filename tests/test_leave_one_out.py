@@ -49,7 +49,17 @@ def test_show_prints_them():
     write_point(BOTH, out, width=100, effects=effects)
     text = out.getvalue()
     assert "One layer back to original, where that was measured too:" in text
-    line = next(line for line in text.splitlines() if line.startswith("dense_0") and "0.200" in line)
-    assert line.split() == ["dense_0", "+0.200", "-0.0300", "+500", "B", "3"]
+    line = next(line for line in text.splitlines() if line.startswith("dense_0") and "0.2000" in line)
+    # Two intervals of +-0.01 and two of +-0.002.
+    assert line.split() == [
+        "dense_0",
+        "+0.2000",
+        "(+0.1859..+0.2141)",
+        "-0.0300",
+        "(-0.0328..-0.0272)",
+        "+500",
+        "B",
+        "3",
+    ]
     assert full_point_json(BOTH, effects)["without_layer"][0]["layer"] == "dense_0"
     assert full_point_json(BOTH)["without_layer"] == []

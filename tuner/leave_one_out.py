@@ -1,5 +1,6 @@
 """Leave one out: what each layer of a policy costs and gains, from policies that were measured and differ in it alone."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -18,7 +19,9 @@ class LayerEffect:
     layer: str
     precision: Precision  # what it runs in now
     ratio: float  # latency ratio gained or lost by putting it back; positive is slower
+    ratio_margin: float  # half the width of its 95 % interval, that of two independent measurements
     drop: float  # change of the quality drop; negative is better
+    drop_margin: float  # at most: both policies are scored on the same examples, which is not used here
     memory_bytes: int
     trial: int  # the measured point that shows it
 
@@ -70,13 +73,20 @@ def _key(precisions: Mapping[str, Precision]) -> tuple[tuple[str, Precision], ..
     return tuple(precisions.items())
 
 
+def _margin(*widths: float) -> float:
+    """Half the width of the interval of a difference, from those of what is subtracted."""
+    return math.hypot(*widths) / 2
+
+
 def _effect(layer: str, point: "Point", other: "Point") -> LayerEffect:
     now, without = point.measurement, other.measurement
     return LayerEffect(
         layer=layer,
         precision=point.policy.precisions[layer],  # type: ignore[union-attr]  # its caller has looked
         ratio=without.latency.ratio - now.latency.ratio,
+        ratio_margin=_margin(*(m.latency.high - m.latency.low for m in (now, without))),
         drop=without.quality.drop - now.quality.drop,
+        drop_margin=_margin(*(m.quality.drop_high - m.quality.drop_low for m in (now, without))),
         memory_bytes=without.memory.total_bytes - now.memory.total_bytes,
         trial=other.trial,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuner.policy_file import LayerDifference
 
 _LAYERS = (Column("layer"), Column("precision"), Column("kernel", spare=1), Column("ran as requested"))
-_EFFECTS = (Column("layer"), Column("latency"), Column("drop"), Column("memory"), Column("trial"))
+_EFFECTS = (Column("layer"), Column("latency (95 %)"), Column("drop (95 %)"), Column("memory"), Column("trial"))
 _DIFFERENCES = (Column("layer"), Column("before"), Column("after"))
 
 
@@ -90,7 +90,11 @@ def timing_facts(latency: Latency) -> list[tuple[str, str]]:
 
 def _effect_row(effect: LayerEffect) -> Row:
     memory = f"{'-' if effect.memory_bytes < 0 else '+'}{numbers.size(abs(effect.memory_bytes))}"
-    return Row((effect.layer, f"{effect.ratio:+.3f}", numbers.signed(effect.drop), memory, str(effect.trial)))
+    latency = numbers.signed_interval(
+        effect.ratio, effect.ratio - effect.ratio_margin, effect.ratio + effect.ratio_margin
+    )
+    drop = numbers.signed_interval(effect.drop, effect.drop - effect.drop_margin, effect.drop + effect.drop_margin)
+    return Row((effect.layer, latency, drop, memory, str(effect.trial)))
 
 
 def effect_json(effect: LayerEffect) -> dict[str, Any]:
@@ -98,7 +102,9 @@ def effect_json(effect: LayerEffect) -> dict[str, Any]:
     return {
         "layer": effect.layer,
         "latency_ratio": finite(effect.ratio),
+        "latency_margin": finite(effect.ratio_margin),
         "quality_drop": finite(effect.drop),
+        "drop_margin": finite(effect.drop_margin),
         "memory_bytes": effect.memory_bytes,
         "trial": effect.trial,
     }
