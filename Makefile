@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 DEMO_DATABASE := sqlite:///$(DEMO)/precision.db
 
 .DEFAULT_GOAL := help
-.PHONY: help install data demo test test-minimum test-newest coverage check format bench clean
+.PHONY: help install data demo test test-minimum test-newest coverage check format bench studies clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ format: $(STAMP) ## format, and mend what the linter can mend
 bench: $(STAMP) data ## the numbers of the README, measured here
 	$(BIN)/python $(PIP_INSTALL) -c $(CONSTRAINTS) --group bench
 	$(BIN)/python -m benchmarks
+
+studies: $(STAMP) data ## a short search on every ready study, and the table of what was found (about half an hour)
+	$(BIN)/python -m benchmarks.studies
 
 clean: ## remove everything that make and the tools built, .venv included
 	rm -rf $(VENV) .venv-minimum .venv-newest $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
