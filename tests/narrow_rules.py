@@ -15,7 +15,17 @@ from tuner import _jax_compat as compat
 ARITHMETIC = {"add", "sub", "mul", "max", "min", "neg", "select_n", "clamp", "erf", "erfc", "tanh", "logistic"}
 MOVEMENT = {
     *("reshape", "transpose", "broadcast_in_dim", "squeeze", "rev", "pad", "tile", "copy", "name", "stop_gradient"),
-    *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "split", "concatenate", "stack", "unstack"),
+    *(
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "split",
+        "concatenate",
+        "stack",
+        "unstack",
+        "sharding_constraint",
+    ),
 }
 ALLOWED = ARITHMETIC | MOVEMENT
 SENSITIVE = {

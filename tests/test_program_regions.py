@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.narrow_rules import operations, violations
 from tests.programs import normal
@@ -183,8 +184,11 @@ LISTED: dict[str, Callable[[Any], Any]] = {
     "stack": lambda h: jnp.stack([h, h]),
     "name": lambda h: checkpoint_name(h, "kept"),
     "stop_gradient": jax.lax.stop_gradient,
+    "sharding_constraint": lambda h: jax.lax.with_sharding_constraint(
+        h, NamedSharding(jax.sharding.Mesh(jax.devices()[:1], "x"), PartitionSpec())
+    ),
 }
-OTHERS = {"expand_dims", "copy_p", "add_any", "pvary"}
+OTHERS = {"expand_dims", "copy_p", "add_any", "pvary", "reshard"}
 
 
 @pytest.mark.parametrize("primitive", [*LISTED])

@@ -82,6 +82,27 @@ def scan_counts(eqn: Any) -> tuple[int, int]:
     return len(consts), len(carries)
 
 
+def place_like(eqn: Any, value: Any, axes: Sequence[int]) -> Any:
+    """The value on the devices that a `reshard` or `sharding_constraint` puts its own value on.
+
+    Args:
+        eqn: the equation.
+        value: what is placed.
+        axes: for each axis of the value the equation's axis that it stands for; one of length one is not split.
+    """
+    name = "dst_sharding" if "dst_sharding" in eqn.params else "sharding"
+    sharding = eqn.params[name]
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return value
+    whole = (*sharding.spec, *(None for _ in range(len(axes) - len(sharding.spec))))
+    entries = [whole[axis] if value.shape[i] != 1 else None for i, axis in enumerate(axes)]
+    changes: dict[str, Any] = {name: sharding.update(spec=jax.sharding.PartitionSpec(*entries))}
+    if "unconstrained_dims" in eqn.params:
+        free = jax.sharding.PartitionSpec.UNCONSTRAINED
+        changes["unconstrained_dims"] = frozenset(i for i, entry in enumerate(entries) if entry is free)
+    return eqn.primitive.bind(value, **{**eqn.params, **changes})
+
+
 def shard_map_settings(eqn: Any) -> dict[str, Any]:
     """What `jax.shard_map` was called with: mesh, in_specs, out_specs, axis_names, check_vma."""
     params = eqn.params

@@ -12,6 +12,10 @@ BOUNDS = {"original": 0.0, "f32/f32/f32": 1e-6, "bf16/bf16/f32": 0.01, "i8/i8/i3
 LAYERS = {
     "data parallel": ["input", "up", "down"],
     "tensor parallel": ["input", "up", "down"],
+    "gathered": ["input", "up", "stack"],
+    "typed, tensor parallel": ["input", "up", "down"],
+    "typed, gathered": ["input", "up", "down"],
+    "typed, look-up": ["table"],
     "shard_map": ["input", "up", "down"],
     "scan in shard_map": ["input", "stack"],
 }
@@ -36,7 +40,7 @@ def test_results_and_their_shardings_are_the_users(results: Any, name: str, prec
     assert found["error"] <= BOUNDS[precision]
 
 
-@pytest.mark.parametrize("name", ["tensor parallel", "shard_map", "scan in shard_map"])
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "data parallel"])
 def test_packed_weights_are_split_as_the_parameters_were(results: Any, name: str) -> None:
     for precision in ("bf16/bf16/f32", "i8/i8/i32"):
         found = results[name][precision]

@@ -10,8 +10,11 @@ from typing import Any
 
 from tuner import _jax_compat as compat
 
+# Operations that say on which devices a value lies; it stays the same.
+PLACEMENT = frozenset({"reshard", "sharding_constraint"})
+
 # Operations that move a value without choosing a part of it or changing a number: they do not make another weight.
-MOVEMENT = frozenset(
+MOVEMENT = PLACEMENT | frozenset(
     {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p"}
 )
 

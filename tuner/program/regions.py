@@ -25,7 +25,7 @@ ARITHMETIC = frozenset(
 MOVEMENT = frozenset(
     {"reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "rev", "pad", "tile", "copy", "copy_p"}
     | {"slice", "dynamic_slice", "dynamic_update_slice", "gather", "split", "unstack", "concatenate", "stack"}
-    | {"name", "stop_gradient", "pvary"}  # the value itself, with a remark for JAX
+    | {"name", "stop_gradient", "pvary", "reshard", "sharding_constraint"}  # the value itself, with a remark for JAX
 )
 # The closed list: what may run in 16 bits between two layers. Nothing else ever does.
 NARROW = ARITHMETIC | MOVEMENT

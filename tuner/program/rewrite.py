@@ -17,9 +17,10 @@ from tuner.policy import Assignment
 from tuner.program import control_flow, kernels
 from tuner.program.expression import Slice, evaluate
 from tuner.program.layer_scope import layer_scope
+from tuner.program.placement import place
 from tuner.program.plan import Plan
 from tuner.program.regions import run_narrow, widen
-from tuner.program.steps import Body, Reference, Step
+from tuner.program.steps import Body, Reference, Site, Step
 from tuner.program.watch import Watch
 
 
@@ -152,11 +153,22 @@ class _Machine:
             if assignment is None:
                 results = compat.bind(step.eqn, operands)
             else:
-                weight = None if slot is None else kernels.turn(self.packed[slot], self.plan.turns[id(site)])
+                weight = None if slot is None else self._weight(slot, site, assignment)
                 results = [kernels.run(site, assignment, weight, operands)]
             if self.watch is not None:
                 self.watch.operation(site, operands, results[0])
             return results
+
+    def _weight(self, slot: str, site: Site, assignment: Assignment) -> dict[str, Any]:
+        """A packed weight as an operation's kernel takes it, where the program wants it."""
+        packed, axes = self.packed[slot], self.plan.turns[id(site)]
+        if site.placement is None:
+            return kernels.turn(packed, axes)
+        order = kernels.kernel_of(site, assignment).order(site)
+        with compat.equation_context(
+            site.placement.eqn, compat.empty_scope()
+        ):  # before it, another mesh may be in force
+            return place(site.placement, kernels.turn(packed, axes), order)
 
     def _control_flow(self, step: Step) -> list[Any]:
         for expression in self.plan.known_before(step):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from tuner.program.expression import Expression, sources, weight_key
 from tuner.program.layer import CONV, DOT, EMBEDDING, MATMUL
+from tuner.program.placement import Placement, unplaced
 from tuner.program.steps import Reference, Site
 
 PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general"})
@@ -34,11 +35,12 @@ def find_site(
         return None
     kind, weight_operand, own_reason = found
     weight: Expression | None = None
+    placement: Placement | None = None
     key: tuple[Any, ...] = ("site", number)
     if weight_operand is not None:
-        weight = operands[weight_operand]  # type: ignore[assignment]  # the recognizer picked an expression
-        key = weight_key(weight)  # type: ignore[arg-type]
-    return Site(kind, eqn, weight_operand, weight, key, scope, executions, reason or own_reason)
+        weight, placement = unplaced(operands[weight_operand])  # type: ignore[arg-type]  # it picked an expression
+        key = weight_key(weight)
+    return Site(kind, eqn, weight_operand, weight, key, scope, executions, reason or own_reason, placement=placement)
 
 
 Found = tuple[str, int | None, str | None]

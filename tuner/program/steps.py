@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.program.expression import Expression, Slice
+from tuner.program.placement import Placement
 
 # Where a step finds an operand: a slot number for what depends on the inputs, an expression for what does not.
 Reference = int | Expression
@@ -35,6 +36,8 @@ class Site:
     reason: str | None
     # The iterations that it runs in, where its scan is cut into segments.
     rows: Rows | None = None
+    # Where the program wants the weight to lie when it reads it.
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -20,7 +20,7 @@ class Alike:
         types = tuple(variable.aval for variable in (*eqn.invars, *eqn.outvars))
         self._key: tuple[Any, ...] = (site.kind, site.weight_operand, eqn.primitive, tuple(eqn.params.items()), types)
         self._hash = hash(self._key)
-        self.site = replace(site, weight=None, key=(), scope=None, executions=1, reason=None, rows=None)
+        self.site = replace(site, weight=None, key=(), scope=None, executions=1, reason=None, rows=None, placement=None)
 
     def __hash__(self) -> int:
         return self._hash
