@@ -10,6 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Checks that several test files share say what they found, as the tests do.
+pytest.register_assert_rewrite("tests.conformance.checks", "tests.libraries")
+
 # Before anything imports JAX. An accelerator is used only when the caller asks: JAX_PLATFORMS=cuda pytest -m gpu
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Subprocesses run in the test's own folder and still find the packages.

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from tests.conformance import checks
+from tests.conformance.checks import Case
 from tests.programs import Example, normal
 from tuner import Task
 from tuner.measure.child import _load
@@ -19,7 +20,7 @@ def settings(inputs, **changes):
     return {"name": "toy", "inputs": inputs, "batch_size": 4, "metric": lambda outputs, labels: outputs} | changes
 
 
-def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32", "i8/i8/i32")) -> None:
+def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32->bf16", "i8/i8/i32")) -> None:
     """Names, the library's own result to the bit, and what holds for every program.
 
     Args:
@@ -28,16 +29,14 @@ def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32", 
         expected: the library's own outputs for `batch(task)`, jitted.
         precisions: the uniform policies to run.
     """
-    example = Example(task.apply, task.params, batch(task), ())
-    program = checks.capture_example(example)
-    assert sorted(layer.name for layer in program.layers if layer.params) == sorted(layers)
-    reference = checks.run_jitted(example)
-    np.testing.assert_array_equal(reference, expected)
+    case = Case(Example(task.apply, task.params, batch(task), ()))
+    assert sorted(layer.name for layer in case.program.layers if layer.params) == sorted(layers)
+    np.testing.assert_array_equal(case.reference, expected)
     received = _load({"reference": None}, pack_task(task))  # as the process that measures candidates has it
     np.testing.assert_array_equal(jax.jit(received.apply)(received.params, *batch(received)), expected)
-    checks.all_original_is_identical(example, program)
+    checks.all_original_is_identical(case.example, case.program, case.compiled)
     for text in precisions:
-        checks.outputs_are_kept(example, program, reference, text)
+        checks.holds_in(case, text)
 
 
 def batch(task: Task):

@@ -15,17 +15,8 @@ from tuner import _jax_compat as compat
 ARITHMETIC = {"add", "sub", "mul", "max", "min", "neg", "select_n", "clamp", "erf", "erfc", "tanh", "logistic"}
 MOVEMENT = {
     *("reshape", "transpose", "broadcast_in_dim", "squeeze", "rev", "pad", "tile", "copy", "name", "stop_gradient"),
-    *(
-        "slice",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "gather",
-        "split",
-        "concatenate",
-        "stack",
-        "unstack",
-        "sharding_constraint",
-    ),
+    *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "split", "concatenate", "stack", "unstack", "pvary"),
+    "sharding_constraint",
 }
 ALLOWED = ARITHMETIC | MOVEMENT
 SENSITIVE = {
@@ -33,7 +24,7 @@ SENSITIVE = {
     *("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce", "argmax", "argmin", "reduce_window_sum"),
     *("reduce_window_max", "cumprod", "cummax", "cumlogsumexp", "sort", "erf_inv"),
 }
-PRODUCTS = {"dot_general", "conv_general_dilated"}
+PRODUCTS = {"dot_general", "conv_general_dilated", "ragged_dot_general"}
 CALLS = {"jit", "pjit", "custom_jvp_call", "custom_vjp_call", "closed_call", "remat2", "checkpoint"}
 
 

@@ -1,7 +1,7 @@
 """Small programs that stand for what users write; each exercises one way in which a layer can hide."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,12 +12,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Example:
-    """A function, its parameters, its inputs, and the layers it must be found to have (name, kind)."""
+    """A function, its parameters, its inputs, and the layers it must be found to have (name, kind).
+
+    Attributes:
+        least: how many examples it needs at least.
+    """
 
     apply: Callable[..., Any]
     params: Any
     inputs: tuple[Any, ...]
     layers: tuple[tuple[str, str], ...]
+    least: int = field(default=1, kw_only=True)
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from tuner.program import capture, prepare, uniform_policy
 
 MESH = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
 EXPLICIT = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Explicit))
-PRECISIONS = ("original", "f32/f32/f32", "bf16/bf16/f32", "i8/i8/i32", "i8/f32/f32")
+PRECISIONS = ("original", "f32/f32/f32", "bf16/bf16/f32", "bf16/bf16/f32->bf16", "i8/i8/i32", "i8/f32/f32")
 
 
 def place(value: Any, *spec: Any, mesh: Any = MESH) -> Any:

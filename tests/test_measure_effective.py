@@ -218,3 +218,19 @@ def test_compiled_as_requested(precision):
 )
 def test_what_the_cpu_widens_is_reported(rows, precision, ran):
     assert compiled_verdicts(rows, precision) == dict.fromkeys(("fc1", "fc2"), f"different: {ran}")
+
+
+UNDER_A_TRANSPOSE = """
+ENTRY %main (w: bf16[4,4], x: bf16[8,4]) -> f32[8,4] {
+  %w = bf16[4,4]{1,0} parameter(0), metadata={op_name="packed[\\'layers\\'][\\'fc\\'][\\'weight\\']"}
+  %x = bf16[8,4]{1,0} parameter(1), metadata={op_name="inputs[0]"}
+  ROOT %dot.1 = f32[8,4]{1,0} dot(%x, %w), metadata={op_name="jit(program)/vmap(Linear)/NAME"}
+}
+"""
+
+
+def test_a_product_that_took_the_name_of_a_transpose_is_told_by_its_weight():
+    """As of layers under vmap, with the weight on the left: XLA turns the product round and drops the transpose."""
+    assert verdicts(UNDER_A_TRANSPOSE.replace("NAME", "transpose"), {"fc": "bf16/bf16/f32"}) == {"fc": "as requested"}
+    # A product of its own name belongs to nobody when that names no layer.
+    assert verdicts(UNDER_A_TRANSPOSE.replace("NAME", "dot_general"), {"fc": "bf16/bf16/f32"}) == {"fc": "unknown"}

@@ -1,6 +1,5 @@
 """Equations that hold a jaxpr: every known one is looked into, or kept whole and reported."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -10,21 +9,13 @@ from jax.extend import core
 from jax.interpreters import mlir
 
 from tests.conformance import checks
+from tests.conformance.checks import Case, equations
 from tests.holders import BEHIND, HOLDERS, INPUT, NAMES
 from tests.programs import Example, normal
-from tuner import _jax_compat as compat
 from tuner.program import calls, capture, control_flow, make_policy, prepare, uniform_policy
 
 # What JAX makes for itself only, in gradients.
 INTERNAL = {"closed_call", "core_call"}
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """The equations of a jaxpr and of what they hold, at any depth."""
-    for eqn in compat.open_jaxpr(jaxpr)[0].eqns:
-        yield eqn
-        for held in compat.jaxprs_in(eqn.params):
-            yield from equations(held)
 
 
 def primitives(function: Any, *arguments: Any) -> list[str]:
@@ -43,13 +34,12 @@ def test_the_table_has_a_program_for_every_known_primitive() -> None:
 def test_the_layer_inside_is_found_and_everything_holds(holder: tuple[str, Example]) -> None:
     primitive, example = holder
     assert NAMES[primitive].intersection(primitives(example.apply, example.params, *example.inputs))
-    program = checks.capture_example(example)
-    checks.layers_are_found(example, program)
-    checks.names_do_not_depend_on_the_batch(example, program)
-    checks.all_original_is_identical(example, program)
-    reference = checks.run_jitted(example)
-    for text in ("bf16/bf16/f32", "i8/i8/i32"):
-        checks.outputs_are_kept(example, program, reference, text)
+    case = Case(example)
+    checks.layers_are_found(example, case.program)
+    checks.names_do_not_depend_on_the_batch(example, case.program)
+    checks.all_original_is_identical(example, case.program, case.compiled)
+    for text in ("bf16/bf16/f32->bf16", "i8/i8/i32"):
+        checks.holds_in(case, text)
 
 
 def test_all_but_kernels_by_hand_are_tuned_inside(holder: tuple[str, Example]) -> None:
@@ -117,7 +107,7 @@ def test_a_new_primitive_that_holds_a_jaxpr_is_bound_unchanged_and_reported() ->
     bound = [eqn for eqn in equations(jax.make_jaxpr(model)(model.params, *example.inputs)) if "jaxpr" in eqn.params]
     (sealed,) = [eqn for eqn in bound if eqn.primitive.name == "sealed"]
     assert [variable.aval.dtype for variable in sealed.invars] == [jnp.float32, jnp.float32]
-    checks.outputs_are_kept(example, program, checks.run_jitted(example), "i8/i8/i32")
+    checks.holds_in(Case(example), "i8/i8/i32")
 
 
 def test_trips_inside_a_new_primitive_count_too() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -190,3 +191,38 @@ def test_every_reduction_and_running_sum_of_jax_is_sensitive() -> None:
     known = found - logical - pieces
     assert len(known) > 15
     assert known <= SENSITIVE | {"reduced_vary_cast_p"}
+
+
+def test_values_without_a_dtype_pass_through() -> None:
+    """Types of the user's own, which JAX traces as they are (jax#39700)."""
+    hijax = pytest.importorskip("jax.experimental.hijax", reason="this version of JAX has no types of the user's own")
+    if not hasattr(hijax, "VJPHiPrimitive"):
+        pytest.skip("this version of JAX writes them in another way")
+
+    class Box:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    @dataclass(frozen=True)
+    class Boxed(hijax.HiType):  # type: ignore[misc, name-defined]
+        shape: tuple[int, ...]
+        lo_ty = lambda self: [hijax.ShapedArray(self.shape, jnp.dtype("float32"))]
+        lower_val = lambda self, box: [box.value]
+        raise_val = lambda self, value: Box(value)
+        to_tangent_aval = lambda self: self.lo_ty()[0]
+        str_short = lambda self, short_dtypes=False, **_: "box"
+
+    hijax.register_hitype(Box, lambda box: Boxed(box.value.shape))
+
+    class Change(hijax.VJPHiPrimitive):  # type: ignore[misc, name-defined]
+        def __init__(self, into: Any, given: Any, expand: Any) -> None:
+            self.in_avals, self.out_aval, self.params = (given,), into, {}
+            self.expand = expand
+            super().__init__()
+
+    wrap = lambda x: Change(Boxed(x.shape), jax.typeof(x), Box)(x)
+    unwrap = lambda box: Change(jax.typeof(box).lo_ty()[0], jax.typeof(box), lambda box: box.value)(box)
+    apply = lambda params, x: jnp.tanh(unwrap(wrap(jnp.tanh(x @ params["a"]["w"])))) @ params["a"]["w"].T
+    model = prepared(apply, PARAMS, X, {"a": NARROW})
+    found, expected = jax.jit(model)(model.params, X), jax.jit(apply)(PARAMS, X)
+    assert abs(found - expected).max() < 0.05 * abs(expected).max()

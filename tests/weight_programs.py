@@ -32,14 +32,20 @@ WEIGHTS: dict[str, Callable[[], Weights]] = {}
 
 
 def program(
-    layers: dict[str, str], params: Any, x: Any = None, packed: dict[str, tuple[int, ...]] | None = None
+    layers: dict[str, str],
+    params: Any,
+    x: Any = None,
+    packed: dict[str, tuple[int, ...]] | None = None,
+    least: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds the decorated `apply(params, x)`: layers by name and kind, parameters, input (rows when left out)."""
 
     def add(apply: Callable[..., Any]) -> Callable[..., Any]:
         given = normal(*ROWS) if x is None else x
         floats = (INPUT,) if np.issubdtype(given.dtype, np.floating) else ()
-        WEIGHTS[apply.__name__] = lambda: Weights(apply, params, (given,), (*floats, *layers.items()), packed)
+        WEIGHTS[apply.__name__] = lambda: Weights(
+            apply, params, (given,), (*floats, *layers.items()), packed, least=least
+        )
         return apply
 
     return add
@@ -162,7 +168,7 @@ def depthwise_convolution(params: Any, x: Any) -> Any:
     return convolve(x, params["conv"]["w"], feature_group_count=4)
 
 
-@program({"conv": "conv"}, {"conv": one(3, 3, 4, 6)}, normal(*IMAGE), packed={})
+@program({"conv": "conv"}, {"conv": one(3, 3, 4, 6)}, normal(*IMAGE), packed={}, least=2)
 def batch_groups(params: Any, x: Any) -> Any:
     """Each half of the batch with its own half of the kernel: listed, and not searchable."""
     return convolve(x, params["conv"]["w"], batch_group_count=2)

@@ -9,8 +9,7 @@ from jax import lax
 from jax.sharding import AxisType, PartitionSpec
 
 from tests.conformance.checks import EXACT
-from tests.conformance.part_f_control import GRADIENT
-from tests.conformance.rows import INPUT, WIDTH, matmul, out_of_scope, program, rows_of, square
+from tests.conformance.rows import INPUT, WIDTH, matmul, program, rows_of, square
 from tests.programs import Example, normal
 
 LAYERS = (INPUT, matmul("fc"))
@@ -26,9 +25,6 @@ def mean_in_bfloat16() -> Example:
 def float16_mean_of_small_numbers() -> Example:
     apply = lambda params, x: jnp.mean(jnp.abs((x @ params["fc"]["w"]).astype(jnp.float16)) * 1e-3)
     return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
-
-
-out_of_scope("jax#38885", "the gradient of max counts ties in bfloat16", GRADIENT)
 
 
 @program(
@@ -52,11 +48,14 @@ def rounding_by_conversion() -> Example:
     return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
 
 
-out_of_scope(
-    "openxla/xla#41605",
-    "conversions to bfloat16 and back are removed, so that simulated quantization has no effect",
-    "GPU only; that the tuner's own rounding happens has a test of its own",
-)
+@program("openxla/xla#41605", "conversions to bfloat16 and back are removed: simulated quantization has no effect")
+def simulated_rounding() -> Example:
+    def apply(params: Any, x: Any) -> Any:
+        rounded = lambda value: value.astype(jnp.bfloat16).astype(jnp.float32)
+        h = jax.nn.relu(rounded(x) @ rounded(params["fc"]["w"]))
+        return rounded(h) @ rounded(params["out"]["w"])
+
+    return Example(apply, {"fc": square(), "out": square(1)}, (rows_of(),), (*LAYERS, matmul("out")))
 
 
 @program("jax#6283", "only reduce_precision makes rounding stick")

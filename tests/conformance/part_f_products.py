@@ -2,48 +2,17 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.conformance.rows import INPUT, WIDTH, matmul, out_of_scope, program, rows_of, square
+from tests.conformance.rows import INPUT, WIDTH, matmul, program, rows_of, square
 from tests.programs import Example, normal
 
 PLAIN = (((1,), (0,)), ((), ()))
 LAYERS = (INPUT, matmul("fc"))
 NHC = ("NHC", "HIO", "NHC")
-
-
-def half(params: Any) -> Any:
-    return jnp.asarray(params["fc"]["w"], jnp.bfloat16)
-
-
-@program("jax#10818", "a bfloat16 product that asks for a float32 result (the report is about its gradient)")
-def float32_of_bfloat16() -> Example:
-    def apply(params: Any, x: Any) -> Any:
-        return lax.dot_general(x.astype(jnp.bfloat16), half(params), PLAIN, preferred_element_type=jnp.float32)
-
-    return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
-
-
-@program("jax#34330, jax PR#34475", "bfloat16 times float32 to bfloat16 multiplies in bfloat16 and widens afterwards")
-def mixed_operands() -> Example:
-    def apply(params: Any, x: Any) -> Any:
-        left = x.astype(jnp.bfloat16)
-        return lax.dot_general(left, params["fc"]["w"], PLAIN, preferred_element_type=jnp.bfloat16)
-
-    return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
-
-
-@program("jax#31592, jax PR#36734", "a convolution with a result type of its own (the report is about its gradient)")
-def float32_of_a_bfloat16_convolution() -> Example:
-    def apply(params: Any, x: Any) -> Any:
-        image, kernel = x.astype(jnp.bfloat16), half(params)
-        return lax.conv_general_dilated(
-            image, kernel, (1,), "SAME", dimension_numbers=NHC, preferred_element_type=jnp.float32
-        )
-
-    return Example(apply, {"fc": {"w": normal(3, WIDTH, 4)}}, (normal(2, 8, WIDTH),), (INPUT, ("fc", "conv")))
 
 
 @program("jax#37922", "a dilated bfloat16 convolution is an internal error (there on one device only)")
@@ -55,10 +24,23 @@ def dilated_convolution() -> Example:
     return Example(apply, {"fc": {"w": normal(3, WIDTH, 4)}}, (normal(2, 8, WIDTH),), (INPUT, ("fc", "conv")))
 
 
-out_of_scope("jax#11678", "a product that asks for float64 is wrong", "GPU only: a library call returned wrong numbers")
-out_of_scope(
-    "jax#24794", "the algorithm F16_F16_F32 inserts one conversion more", "GPU only: the CPU has no such algorithm"
+@program(
+    "jax#11678", "a product that asks for float64 is wrong (there on one device only)", lambda: jax.enable_x64(True)
 )
+def float64_of_float32() -> Example:
+    def apply(params: Any, x: Any) -> Any:
+        return lax.dot_general(x, params["fc"]["w"], PLAIN, preferred_element_type=jnp.float64)
+
+    return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
+
+
+@program("jax#24794", "an algorithm by name for float16 operands (there F16_F16_F32, which a CPU does not have)")
+def float16_algorithm_by_name() -> Example:
+    def apply(params: Any, x: Any) -> Any:
+        w = params["fc"]["w"].astype(jnp.float16)
+        return jnp.dot(x.astype(jnp.float16), w, precision="F16_F16_F16").astype(jnp.float32) + x
+
+    return Example(apply, {"fc": square()}, (rows_of(),), LAYERS)
 
 
 @program("keras#21112", "attention asks for an algorithm by name that not every operand type has")
@@ -71,7 +53,16 @@ def algorithm_by_name() -> Example:
     return Example(apply, {"fc": square()}, (rows_of(),), layers)
 
 
-out_of_scope("jax#22313", "an fp8 product is not fused into the library's", "GPU only: which library call is chosen")
+@program("jax#22313", "an 8-bit float product that is widened to bfloat16 instead of going to the library's own")
+def widened_float8() -> Example:
+    def apply(params: Any, x: Any) -> Any:
+        scale = jnp.abs(x).max() / 448
+        left = (x / scale).astype(jnp.float8_e4m3fn).astype(jnp.bfloat16)
+        right = params["fc"]["w"].astype(jnp.bfloat16)
+        return lax.dot_general(left, right, PLAIN, preferred_element_type=jnp.float32) * scale
+
+    params = {"fc": {"w": jnp.asarray(square()["w"], jnp.float8_e4m3fn)}}
+    return Example(apply, params, (rows_of(),), LAYERS)
 
 
 @program("jax PR#21211, flax PR#3416", "operands in two 8-bit float formats must not be promoted to one")

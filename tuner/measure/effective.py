@@ -2,9 +2,9 @@
 
 A compiler may widen operands, merge operations or replace them. What cannot be attributed to a layer with certainty is
 "unknown", never assumed. XLA keeps the name of the operation that an instruction comes from in its metadata. A product
-that was rewritten may have lost it; then the packed weight that reaches it tells the layer, or else the relayouts and
-conversions that the rewrite put around it (they keep the product's own name), on the side of its users and of its
-operands. When those disagree it stays unknown.
+that was rewritten may have lost it, or go by that of a transpose behind it; then the packed weight that reaches it tells
+the layer, or else the relayouts and conversions that the rewrite put around it (they keep the product's own name), on the
+side of its users and of its operands. When those disagree it stays unknown.
 """
 
 import ast
@@ -160,7 +160,7 @@ def _look_up(computation: Computation, instruction: Instruction) -> Ran:
 
 
 def _attribute(module: Module, computation: Computation, product: Instruction, layer_of: LayerOf) -> str | None:
-    if product.op_name is not None:
+    if product.op_name is not None and (_is_product_name(product.op_name) or layer_of(product.op_name) is not None):
         return layer_of(product.op_name)
     behind = list(_upstream(module, computation, product))
     found = {layer for _, place in behind if (layer := _layer_of_weight(place)) is not None}

@@ -94,19 +94,21 @@ class _Finder:
 
     def _hold(self, step: Step, dtype: Any, narrow: Iterable[bool]) -> None:
         for slot, variable, is_narrow in zip(step.results, step.eqn.outvars, narrow, strict=True):
-            if slot is not None and is_narrow and is_wider(variable.aval.dtype, dtype):
+            if slot is not None and is_narrow and is_wider(variable.aval, dtype):
                 self.slots[slot], self._held[slot] = variable.aval, dtype
 
 
-def is_wider(original: Any, narrow: Any) -> bool:
-    """True for a floating dtype that takes more bits than the narrow one."""
-    return bool(jnp.issubdtype(original, jnp.floating)) and jnp.dtype(original).itemsize > jnp.dtype(narrow).itemsize
+def is_wider(aval: Any, narrow: Any) -> bool:
+    """True for a floating value that takes more bits than a narrow dtype; not everything that JAX traces has a dtype."""
+    if not hasattr(aval, "dtype") or not jnp.issubdtype(aval.dtype, jnp.floating):
+        return False
+    return bool(jnp.dtype(aval.dtype).itemsize > jnp.dtype(narrow).itemsize)
 
 
 def _narrow_results(eqn: Any, held: Sequence[bool], dtype: Any) -> list[bool]:
     """Which results of an equation are narrow when these operands are; a called function is looked into."""
     if eqn.primitive.name in NARROW:
-        return [any(held) and is_wider(variable.aval.dtype, dtype) for variable in eqn.outvars]
+        return [any(held) and is_wider(variable.aval, dtype) for variable in eqn.outvars]
     body = body_of(eqn)
     if body is None:
         return [False] * len(eqn.outvars)
@@ -141,14 +143,14 @@ def run_narrow(eqn: Any, operands: Sequence[Any], dtype: Any) -> list[Any]:
 
 def widen(value: Any, aval: Any) -> Any:
     """The value in the dtype, and with the weak type, that the program has there."""
-    if value.dtype == aval.dtype:
+    if not hasattr(aval, "dtype") or value.dtype == aval.dtype:
         return value
     wide = value.astype(aval.dtype)
     return compat.weak(wide) if aval.weak_type else wide
 
 
 def _is_held(value: Any, aval: Any, dtype: Any) -> bool:
-    return is_wider(aval.dtype, dtype) and jnp.result_type(value) == dtype
+    return is_wider(aval, dtype) and jnp.result_type(value) == dtype
 
 
 def _cast(value: Any, dtype: Any) -> Any:

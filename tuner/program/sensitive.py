@@ -7,6 +7,7 @@ only floating values count, since no others are ever narrow.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -98,7 +99,7 @@ class _Flow:
                     if isinstance(operand, int):
                         self._readers.setdefault(operand, []).append(step)
                 for result, variable in zip(step.results, step.eqn.outvars, strict=True):
-                    if result is not None and jnp.issubdtype(variable.aval.dtype, jnp.inexact):
+                    if result is not None and _is_inexact(variable.aval):
                         self._writers.setdefault(result, []).append(step)
 
     def _connect(self, reference: Reference, slot: int) -> None:
@@ -111,9 +112,7 @@ class _Flow:
     def _is_sensitive(self, eqn: compat.JaxprEqn) -> bool:
         """True for an operation that is sensitive itself, or holds one at any depth."""
         if eqn.primitive.name in SENSITIVE:
-            return any(
-                jnp.issubdtype(atom.aval.dtype, jnp.inexact) for atom in eqn.invars if hasattr(atom.aval, "dtype")
-            )
+            return any(_is_inexact(atom.aval) for atom in eqn.invars)
         return any(self._holds_sensitive(compat.open_jaxpr(held)[0]) for held in compat.jaxprs_in(eqn.params))
 
     def _holds_sensitive(self, jaxpr: compat.Jaxpr) -> bool:
@@ -124,7 +123,7 @@ class _Flow:
 
     def _is_derived(self, expression: Expression) -> bool:
         """True for a floating value in whose computation, of parameters alone, something sensitive is."""
-        if not jnp.issubdtype(expression.aval.dtype, jnp.inexact):
+        if not _is_inexact(expression.aval):
             return False
         start = _computation_of(expression)
         pending = [] if start is None else [start]
@@ -140,6 +139,11 @@ class _Flow:
                 self._derived[id(c)] for c in inner
             )
         return start is not None and self._derived[id(start)]
+
+
+def _is_inexact(aval: Any) -> bool:
+    """True for floating and complex values; not everything that JAX traces has a dtype."""
+    return hasattr(aval, "dtype") and bool(jnp.issubdtype(aval.dtype, jnp.inexact))
 
 
 def _computation_of(expression: Expression) -> Computation | None:
