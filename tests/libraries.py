@@ -34,7 +34,7 @@ def check(task: Task, layers: list[str], expected, precisions=("bf16/bf16/f32->b
     np.testing.assert_array_equal(case.reference, expected)
     received = _load({"reference": None}, pack_task(task))  # as the process that measures candidates has it
     np.testing.assert_array_equal(jax.jit(received.apply)(received.params, *batch(received)), expected)
-    checks.all_original_is_identical(case.example, case.program, case.compiled)
+    checks.all_original_is_identical(case)
     for text in precisions:
         checks.holds_in(case, text)
 

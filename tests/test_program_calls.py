@@ -37,7 +37,7 @@ def test_the_layer_inside_is_found_and_everything_holds(holder: tuple[str, Examp
     case = Case(example)
     checks.layers_are_found(example, case.program)
     checks.names_do_not_depend_on_the_batch(example, case.program)
-    checks.all_original_is_identical(example, case.program, case.compiled)
+    checks.all_original_is_identical(case)
     for text in ("bf16/bf16/f32->bf16", "i8/i8/i32"):
         checks.holds_in(case, text)
 
@@ -96,9 +96,10 @@ def with_new_primitive(inner: Any) -> Example:
 
 def test_a_new_primitive_that_holds_a_jaxpr_is_bound_unchanged_and_reported() -> None:
     example = with_new_primitive(lambda w, x: jnp.sin(x) @ w)
-    program = checks.capture_example(example)
+    case = Case(example)
+    program = case.program
     checks.layers_are_found(example, program)
-    checks.all_original_is_identical(example, program)
+    checks.all_original_is_identical(case)
     (note,) = program.notes
     assert note.startswith("sealed at test_program_calls.py:")
     assert note.endswith("holds a function and is bound unchanged")
@@ -107,7 +108,7 @@ def test_a_new_primitive_that_holds_a_jaxpr_is_bound_unchanged_and_reported() ->
     bound = [eqn for eqn in equations(jax.make_jaxpr(model)(model.params, *example.inputs)) if "jaxpr" in eqn.params]
     (sealed,) = [eqn for eqn in bound if eqn.primitive.name == "sealed"]
     assert [variable.aval.dtype for variable in sealed.invars] == [jnp.float32, jnp.float32]
-    checks.holds_in(Case(example), "i8/i8/i32")
+    checks.holds_in(case, "i8/i8/i32")
 
 
 def test_trips_inside_a_new_primitive_count_too() -> None:

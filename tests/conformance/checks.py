@@ -2,8 +2,8 @@
 
 import collections
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -30,9 +30,14 @@ HALVES = {"bfloat16": "bf16", "float16": "f16"}
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One program, captured and run as the user wrote it; everything is done once, when it is asked for."""
+    """One program, captured and run as the user wrote it; everything is done once, when it is asked for.
+
+    Attributes:
+        settings: of XLA, for the program as it is written.
+    """
 
     example: Example
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def program(self) -> Program:
@@ -45,7 +50,7 @@ class Case:
 
     @cached_property
     def compiled(self) -> Any:
-        return jax.jit(self.example.apply).lower(self.example.params, *self.example.inputs).compile()
+        return jax.jit(self.example.apply).lower(self.example.params, *self.example.inputs).compile(self.settings)
 
     @cached_property
     def reference(self) -> Any:
@@ -126,11 +131,11 @@ def layers_are_found(example: Example, program: Program) -> None:
     assert tuple((layer.name, layer.kind) for layer in program.layers) == example.layers
 
 
-def all_original_is_identical(example: Example, program: Program, theirs: Any = None) -> None:
+def all_original_is_identical(case: Case) -> None:
     """To the bit, with the operations of the user's own program, nothing more."""
+    example, program, theirs = case.example, case.program, case.compiled
     model = prepare(example.apply, example.params, original_policy(program), program=program)
-    theirs = theirs or jax.jit(example.apply).lower(example.params, *example.inputs).compile()
-    ours = jax.jit(model).lower(model.params, *example.inputs).compile()
+    ours = jax.jit(model).lower(model.params, *example.inputs).compile(case.settings)
     assert operation_counts(ours) == operation_counts(theirs)
     expected, found = theirs(example.params, *example.inputs), ours(model.params, *example.inputs)
     assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected)

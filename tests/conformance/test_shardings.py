@@ -28,9 +28,13 @@ LAYERS = {
 }
 
 
+# Eight devices; the other flags change how long it takes to compile, and nothing that is checked here.
+FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
 @pytest.fixture(scope="module")
 def results() -> Any:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.sharded_programs"], env=environment, capture_output=True, text=True, check=False
     )
@@ -68,7 +72,7 @@ def test_copies_stay_copies(results: Any) -> None:
 
 @pytest.mark.slow
 def test_a_spread_model_is_searched_on_its_mesh(tmp_path: Any) -> None:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.sharded_search"],
         env=environment,
