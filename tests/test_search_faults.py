@@ -8,11 +8,11 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import optuna
 import pytest
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+from tests.optuna_files import load_study
 from tests.search_bench import Bench, FakeEvaluator
 from tuner.errors import StoreError
 from tuner.front import OBJECTIVES, Point, pareto
@@ -34,7 +34,7 @@ def check_whole(bench):
         if isinstance(one.outcome, Measurement)
     ]
     assert {p.trial for p in pareto(points, OBJECTIVES)} == {one.trial for one in candidates if one.on_front}
-    states = [trial.state.name for trial in optuna.load_study(study_name=bench.name, storage=bench.url).trials]
+    states = [trial.state.name for trial in load_study(bench.url, bench.name).trials]
     assert "RUNNING" not in states
     connection = sqlite3.connect(bench.file)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -5,7 +5,7 @@ Plain values without any back end, so that the store, the front and the reports 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 # Where the baseline's weights are while a candidate is timed.
@@ -16,8 +16,27 @@ ALTERNATE = "alternate"
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Latency:
+class _Measured:
+    """Numbers of which some may be missing, as NaN: equal where the same are missing and all others are equal.
+
+    Left to itself a dataclass says so before Python 3.13, and by chance: there NaN equals no NaN, not even itself.
+    """
+
+    __slots__ = ()
+
+    def _key(self) -> tuple[object, ...]:
+        values = (getattr(self, one.name) for one in fields(self))  # type: ignore[arg-type]  # of a dataclass
+        return tuple("missing" if value != value else value for value in values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Measured) and type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Latency(_Measured):
     """Time of one call as a ratio to the baseline measured in alternation with it."""
 
     ratio: float  # median of paired candidate / baseline times
@@ -48,8 +67,8 @@ class Quality:
     fidelity: float  # relative error ||outputs - baseline outputs|| / ||baseline outputs||, label-free
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FurtherMetric:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FurtherMetric(_Measured):
     """A metric besides the one that quality is in, on the same split, and how far it may drop."""
 
     value: float
