@@ -4,9 +4,9 @@ JAX gives no compatibility promise for what is used here; everything else in the
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -142,6 +142,12 @@ def scope_of(eqn: Any) -> Any:
     return eqn.source_info.name_stack
 
 
+def scope_within(scope: Any, eqn: Any) -> Any:
+    """The name scope of an equation whose program stands in a scope; mostly that scope itself, not another like it."""
+    own = eqn.source_info.name_stack
+    return scope + own if own.stack else scope
+
+
 def scope_text(scope: Any) -> str:
     """The names that the user gave, joined with `/`; transformations such as `vmap` leave no trace in it."""
     return "/".join(part.name for part in scope.stack if not isinstance(part, _source_info.Transform))
@@ -157,7 +163,7 @@ def source_line(eqn: Any) -> str | None:
     frame = _source_info.user_frame(eqn.source_info.traceback)
     if frame is None:
         return None
-    return f"{Path(frame.file_name).name}:{frame.start_line}"
+    return f"{frame.file_name.replace(os.sep, '/').rpartition('/')[2]}:{frame.start_line}"
 
 
 def abstract(leaf: Any) -> Any:

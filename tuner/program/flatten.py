@@ -36,7 +36,7 @@ class Flattener:
         env.update((v, Constant(c, v.aval)) for v, c in zip(jaxpr.constvars, consts, strict=True))
         for eqn in jaxpr.eqns:
             operands = tuple(_read(env, atom) for atom in eqn.invars)
-            results = self._equation(eqn, operands, scope + compat.scope_of(eqn))
+            results = self._equation(eqn, operands, compat.scope_within(scope, eqn))
             env.update(zip(eqn.outvars, results, strict=True))
         return [_read(env, atom) for atom in jaxpr.outvars]
 
@@ -93,7 +93,7 @@ class Flattener:
             given = compat.inner_operands(eqn, jaxpr, operands, missing=-1)
             env = dict(zip(jaxpr.invars, [_seen_inside(eqn, scope, reference) for reference in given], strict=True))
             for inner in jaxpr.eqns:
-                inner_scope = scope + compat.scope_of(inner)
+                inner_scope = compat.scope_within(scope, inner)
                 inside = tuple(_read(env, atom, missing=-1) for atom in inner.invars)
                 site = find_site(
                     inner, inner_scope, inside, number=len(self.sites), executions=executions, reason=reason

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -51,7 +52,12 @@ def _holds_parameters(reference: Reference) -> bool:
 
 
 def _is_float(variable: Any) -> bool:
-    return bool(jnp.issubdtype(variable.aval.dtype, jnp.floating))
+    return _is_floating(variable.aval.dtype)
+
+
+@cache  # asked of every operand of every layer, about a handful of dtypes
+def _is_floating(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def _float_reason(*variables: Any) -> str | None:
