@@ -7,18 +7,20 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import flax.linen as linen
-import haiku as hk
 import jax
 import jax.numpy as jnp
-from flax import nnx
+import pytest
 
 from tests.programs import normal
 from tuner.adapters import equinox as from_equinox
 from tuner.adapters import haiku as from_haiku
 from tuner.adapters import linen as from_linen
 from tuner.adapters import nnx as from_nnx
+
+eqx = pytest.importorskip("equinox", reason="equinox is not installed")
+hk = pytest.importorskip("haiku", reason="dm-haiku is not installed")
+linen = pytest.importorskip("flax.linen", reason="flax is not installed")
+nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
 
 WIDTH, CHANNELS = 6, 8
 # What a model is here: apply, params, and a batch of inputs.

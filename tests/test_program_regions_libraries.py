@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
-import flax.linen as linen
-import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from tests import narrow_rules
-from tests.library_norms import OF_WEIGHTS, make, norms
+from tests.library_norms import OF_WEIGHTS, eqx, hk, linen, make, nnx, norms
 from tests.narrow_rules import ARITHMETIC, MOVEMENT, SENSITIVE, Operation, behind_products, operations, violations
 from tests.programs import normal
 from tuner.program import Program, capture, make_policy, prepare
+
+optax = pytest.importorskip("optax", reason="optax, which Flax brings along, is not installed")
 
 NARROW = "bf16/bf16/f32->bf16"
 # Half a unit in the last place: how far one rounding moves a value, relative to it.
@@ -116,6 +114,25 @@ def stays_close(model: Any, apply: Any, params: Any, x: Any, roundings: int) -> 
 def test_an_activation_runs_narrow_or_stays_as_written(names: str) -> None:
     apply, params, x = behind_a_layer(ACTIVATIONS[names], names.rsplit(".")[-1] in POSITIVE)
     check_activation(apply, params, x)
+
+
+# Of one prediction per number; Flax brings optax along.
+LOSSES = {
+    "squared_error": optax.squared_error,
+    "l2_loss": optax.l2_loss,
+    "huber_loss": optax.huber_loss,
+    "log_cosh": optax.log_cosh,
+    "softmax_cross_entropy": lambda h: optax.softmax_cross_entropy(h, jax.nn.one_hot(jnp.arange(6), 16)),
+    "integer_labels": lambda h: optax.softmax_cross_entropy_with_integer_labels(h, jnp.arange(6)),
+    "sigmoid_binary_cross_entropy": lambda h: optax.sigmoid_binary_cross_entropy(h, jnp.ones(h.shape)),
+    "cosine_similarity": lambda h: optax.cosine_similarity(h, jnp.ones(h.shape), epsilon=1e-6),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_stays_as_written(name: str) -> None:
+    apply, params, x = behind_a_layer(LOSSES[name], positive=False)
+    assert check_activation(apply, params, x) == set()
 
 
 @pytest.mark.parametrize("library", ["linen", "nnx", "equinox"])
