@@ -47,8 +47,13 @@ class Operation:
     reads_narrow: bool
 
     @property
+    def is_of_a_layer(self) -> bool:
+        """True for products, and for what a kernel does around one, such as finding scales."""
+        return self.name in PRODUCTS or "layer[" in self.scope
+
+    @property
     def is_narrow(self) -> bool:
-        return any(map(is_half, self.formats)) and self.name not in PRODUCTS
+        return any(map(is_half, self.formats)) and not self.is_of_a_layer
 
     def __repr__(self) -> str:
         return f"{self.name}[{self.scope}] {' '.join(self.read_in)} -> {' '.join(self.formats)}"
@@ -110,13 +115,14 @@ def sensitive_of(found: list[Operation]) -> set[Operation]:
     for operation in found:
         for writer in operation.reads:
             readers.setdefault(writer, []).append(operation)
-    sensitive = {operation for operation in found if operation.name in SENSITIVE and operation.read_in}
+    itself = (operation for operation in found if operation.name in SENSITIVE and operation.read_in)
+    sensitive = {operation for operation in itself if not operation.is_of_a_layer}
     pending = list(sensitive)
     while pending:
         current = pending.pop()
         feeding = (writer for writer in current.reads if writer.scope == current.scope)
         for other in (*feeding, *readers.get(current, ())):
-            if other not in sensitive and other.name not in PRODUCTS:
+            if other not in sensitive and not other.is_of_a_layer:
                 sensitive.add(other)
                 pending.append(other)
     return sensitive
@@ -124,15 +130,22 @@ def sensitive_of(found: list[Operation]) -> set[Operation]:
 
 def violations(found: list[Operation]) -> Iterator[str]:
     """What breaks the rules, one sentence each."""
+    yield from unsound(found)
+    sensitive = sensitive_of(found)
+    for operation in found:
+        could = operation.name in ALLOWED and operation.formats and operation.reads_narrow
+        if could and not operation.is_of_a_layer and operation not in sensitive and not operation.is_narrow:
+            yield f"{operation} reads a narrow value, is on the closed list and runs wide"
+
+
+def unsound(found: list[Operation]) -> Iterator[str]:
+    """What runs in 16 bits and must not."""
     sensitive = sensitive_of(found)
     for operation in found:
         if operation.is_narrow and operation.name not in ALLOWED:
             yield f"{operation} is not on the closed list and runs in 16 bits"
         if operation in sensitive and (operation.is_narrow or any(map(is_half, operation.read_in))):
             yield f"{operation} is sensitive and runs in 16 bits"
-        could = operation.name in ALLOWED and operation.formats and operation.reads_narrow
-        if could and operation not in sensitive and not operation.is_narrow:
-            yield f"{operation} reads a narrow value, is on the closed list and runs wide"
 
 
 def behind_products(found: list[Operation]) -> list[Operation]:

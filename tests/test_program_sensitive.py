@@ -72,6 +72,21 @@ def test_only_what_feeds_it_in_the_same_scope_is_held_back() -> None:
     assert run(apply, "tanh", "neg") == [{"bfloat16"}, {"float32"}]
 
 
+def test_scopes_inside_a_called_function_count() -> None:
+    @jax.jit
+    def soften(h: Any) -> Any:
+        with jax.named_scope("softmax"):
+            return jnp.exp(h)
+
+    def apply(params: Any, x: Any) -> Any:
+        h = jnp.tanh(layer(params, x))
+        with jax.named_scope("softmax"):
+            h = -h
+        return soften(h)
+
+    assert run(apply, "tanh", "neg") == [{"bfloat16"}, {"float32"}]
+
+
 def test_names_that_vmap_gives_to_scopes_do_not_count() -> None:
     apply = lambda params, x: jax.vmap(jnp.exp)(jnp.tanh(layer(params, x)))
     assert run(apply, "tanh") == [{"float32"}]

@@ -25,6 +25,7 @@ from tuner.program.layer import INPUT
 
 # Outputs under this key depend on no layer: they are the same to the bit in every precision.
 EXACT = "exact"
+HOLDING = ("scan", "while", "cond", "shard_map")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
 
 
@@ -181,7 +182,7 @@ def random_streams_are_kept(run: Run) -> None:
 
 def control_flow_keeps_its_dtypes(run: Run) -> None:
     """Carries, branch results and collected outputs have the types that the user's program has there."""
-    holding = lambda jaxpr: _counted(jaxpr, lambda eqn: eqn.primitive.name in ("scan", "while", "cond", "shard_map"))
+    holding = lambda jaxpr: _counted(jaxpr, lambda eqn: eqn.primitive.name in HOLDING)
     assert holding(run.jaxpr[0]) == holding(run.case.jaxpr[0])
 
 
@@ -192,7 +193,7 @@ def _counted(jaxpr: Any, wanted: Callable[[Any], bool]) -> collections.Counter[t
 
 
 def only_the_closed_list_runs_narrow(run: Run) -> None:
-    """In 16 bits run layers, the operations of the closed list, and what the user's own program runs so."""
+    """In 16 bits run layers, what of the closed list is not sensitive, and what the user's own program runs so."""
     if run.case.own_formats:
         return
     allowed = narrow_rules.ALLOWED | narrow_rules.PRODUCTS | {"convert_element_type", "reduce_precision"}
@@ -200,6 +201,8 @@ def only_the_closed_list_runs_narrow(run: Run) -> None:
         halves = [v for v in (*eqn.invars, *eqn.outvars) if str(getattr(v.aval, "dtype", "")) in HALVES]
         if halves and not compat.jaxprs_in(eqn.params):
             assert eqn.primitive.name in allowed, eqn
+    if not any(eqn.primitive.name in HOLDING for eqn in equations(run.jaxpr[0])):
+        assert list(narrow_rules.unsound(narrow_rules.operations(run.jaxpr[0]))) == []
 
 
 def weights_are_packed(run: Run) -> None:

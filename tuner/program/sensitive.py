@@ -33,8 +33,8 @@ def find_sensitive(steps: Sequence[Step]) -> frozenset[int]:
     pending = list(found.values())
     while pending:
         step = pending.pop()
-        scope = compat.scope_text(step.scope)
-        feeding = (writer for writer in flow.writers_of(step) if compat.scope_text(writer.scope) == scope)
+        scopes = flow.scopes_of(step)
+        feeding = (writer for writer in flow.writers_of(step) if flow.scopes_of(writer) & scopes)
         for other in (*flow.readers_of(step), *feeding):
             if id(other) not in found:
                 found[id(other)] = other
@@ -57,6 +57,7 @@ class _Flow:
         self._known: list[tuple[Expression, int]] = []  # what depends on parameters alone, and the slot it is handed to
         self._derived: dict[int, bool] = {}  # identity of a computation -> whether anything sensitive is in it
         self._held: dict[int, bool] = {}  # the same of functions that an equation holds
+        self._scopes: dict[int, frozenset[str]] = {}  # identity of a step -> the name scopes of what it does
         self._add(steps)
 
     def begin(self) -> Iterator[Step]:
@@ -81,6 +82,13 @@ class _Flow:
             if isinstance(operand, int):
                 for slot in _closure(operand, self._back):
                     yield from self._writers.get(slot, ())
+
+    def scopes_of(self, step: Step) -> frozenset[str]:
+        """The name scope of the step, and of a called function those inside it."""
+        known = self._scopes.get(id(step))
+        if known is None:
+            known = self._scopes[id(step)] = frozenset(_scopes(step.eqn, step.scope))
+        return known
 
     def _reached(self, slot: int) -> Iterator[Step]:
         for place in _closure(slot, self._onward):
@@ -139,6 +147,13 @@ class _Flow:
                 self._derived[id(c)] for c in inner
             )
         return start is not None and self._derived[id(start)]
+
+
+def _scopes(eqn: compat.JaxprEqn, scope: Any) -> Iterator[str]:
+    yield compat.scope_text(scope)
+    for held in compat.jaxprs_in(eqn.params):
+        for inner in compat.open_jaxpr(held)[0].eqns:
+            yield from _scopes(inner, scope + compat.scope_of(inner))
 
 
 def _is_inexact(aval: Any) -> bool:
