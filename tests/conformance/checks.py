@@ -14,7 +14,7 @@ import numpy as np
 from search_spaces import FORMATS, Format, Precision
 from tests import narrow_rules
 from tests.conformance import bounds
-from tests.conformance.probes import QUICK, expected_verdict
+from tests.conformance.probes import expected_verdict, quick
 from tests.programs import Example
 from tuner import _jax_compat as compat
 from tuner.measure.effective import AS_REQUESTED, effective_precisions
@@ -94,7 +94,7 @@ class Run:
         def program(packed: Any, *inputs: Any) -> Any:  # the name by which packed weights are recognized
             return self.model(packed, *inputs)
 
-        return jax.jit(program).lower(self.model.params, *self.case.example.inputs).compile(QUICK)
+        return jax.jit(program).lower(self.model.params, *self.case.example.inputs).compile(quick())
 
     @cached_property
     def outputs(self) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conformance import checks
 from tests.conformance.checks import Case, Run
-from tests.conformance.probes import QUICK
+from tests.conformance.probes import quick
 from tests.conformance.table import POLICIES
 from tests.programs import Example, normal
 
@@ -101,7 +101,7 @@ def example_of(structure: Any, flag: bool) -> Example:
 @hypothesis.given(structure=structures, flag=st.booleans(), policy=st.sampled_from(sorted(POLICIES)))
 @hypothesis.settings(max_examples=25)
 def test_every_check_holds(structure: Any, flag: bool, policy: str) -> None:
-    case = Case(example_of(structure, flag), QUICK)
+    case = Case(example_of(structure, flag), quick())
     checks.names_do_not_depend_on_the_batch(case.example, case.program)
     checks.all_original_is_identical(case)
     run = Run(case, POLICIES[policy](case.program))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance import checks
 from tests.conformance.checks import Case, Run
-from tests.conformance.probes import QUICK
+from tests.conformance.probes import quick
 from tests.conformance.table import POLICIES, PROGRAMS
 from tests.programs import EXAMPLES
 from tuner.program import capture
@@ -28,7 +28,7 @@ WITHOUT_JIT = (
 def case(request: Any) -> Iterator[Case]:
     row = PROGRAMS[request.param]
     with row.within():
-        yield Case(row.make(), QUICK)
+        yield Case(row.make(), quick())
 
 
 def test_as_written(case: Case) -> None:
