@@ -7,7 +7,8 @@ from tuner.measure.contention import Watch
 from tuner.measure.executable import compile_baseline, compile_cast
 from tuner.measure.latency import Effort
 from tuner.measure.quality import Scorer
-from tuner.measure.timing import Timed, Timer
+from tuner.measure.shapes import Kind, ShapeTimer, programs_of
+from tuner.measure.timing import Timer
 from tuner.measurement import Confirmation, Failure
 from tuner.metrics import find_metric
 
@@ -25,14 +26,14 @@ def apply(params, x):
 def confirmed(builds):
     baseline = compile_baseline(apply, PARAMS, (INPUTS[:16],), DEVICE)
     holdout = Scorer(SPLIT, 16, find_metric("top1"), baseline, DEVICE)
-    timer = Timer(
-        Timed(executable=baseline, call=baseline.timed_call((INPUTS[:16],), DEVICE)),
-        examples=16,
-        watch=Watch(None),
-        reference_ms=7.0,
-        effort=Effort(seconds=0.01, pairs=3),
-    )
-    return confirm(timer, builds, holdout, (INPUTS[:16],), DEVICE)
+    kinds = [Kind(name="", weight=1.0, inputs=(INPUTS[:16],), scored=True)]
+
+    def make_timer(timed, examples, reference_ms):
+        effort = Effort(seconds=0.01, pairs=3)
+        return Timer(timed, examples=examples, watch=Watch(None), reference_ms=reference_ms, effort=effort)
+
+    timer = ShapeTimer(kinds, programs_of(baseline, kinds, DEVICE), make_timer, reference_ms=7.0, slow=3.0)
+    return confirm(timer, [lambda build=build: programs_of(build(), kinds, DEVICE) for build in builds], holdout)
 
 
 def test_failures_keep_their_place_among_the_confirmed():

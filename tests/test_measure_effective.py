@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from search_spaces import Precision
-from tuner.measure.effective import effective_inputs, effective_precisions
+from tuner.measure.effective import effective_inputs, effective_precisions, worst_of
 from tuner.measure.executable import compile_policy
 from tuner.measure.hlo import parse_hlo
 from tuner.program import capture, uniform_policy
@@ -234,3 +234,18 @@ def test_a_product_that_took_the_name_of_a_transpose_is_told_by_its_weight():
     assert verdicts(UNDER_A_TRANSPOSE.replace("NAME", "transpose"), {"fc": "bf16/bf16/f32"}) == {"fc": "as requested"}
     # A product of its own name belongs to nobody when that names no layer.
     assert verdicts(UNDER_A_TRANSPOSE.replace("NAME", "dot_general"), {"fc": "bf16/bf16/f32"}) == {"fc": "unknown"}
+
+
+def test_of_several_shapes_the_worst_verdict_counts_and_says_where():
+    found = worst_of(
+        {
+            "batch": {"a": "as requested", "b": "as requested", "c": "as requested", "d": "different: f32"},
+            "row": {"a": "as requested", "b": "unknown", "c": "different: f32 x f32 -> f32", "d": "different: f32"},
+        }
+    )
+    assert found == {
+        "a": "as requested",
+        "b": "unknown",
+        "c": "different: f32 x f32 -> f32 in row",
+        "d": "different: f32",
+    }

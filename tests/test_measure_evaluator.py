@@ -320,7 +320,7 @@ def test_a_baseline_that_alternates_leaves_the_device_to_the_candidate():
             return apply(params, x)
 
     evaluator, program = make_evaluator(make_task(Spy(None)), baseline="alternate")
-    held = evaluator._baseline.executable.held
+    held = evaluator._baseline.scored.held
     first_call = evaluator._first_call
     evaluator._first_call = lambda *given: (
         on_device.append(isinstance(held.tree["fc1"]["w"], jax.Array)) or first_call(*given)

@@ -10,13 +10,14 @@ from tests.factories import (
     NAN,
     SIGNATURE,
     make_confirmation,
+    make_latency,
     make_measurement,
     make_metric,
     make_policy,
     make_study,
 )
 from tuner.errors import PolicyError
-from tuner.measurement import Failure, FurtherMetric, Latency, Memory, Quality
+from tuner.measurement import Failure, FurtherMetric, Latency, Memory, Quality, ShapeLatency
 from tuner.policy_file import load_policy, policy_schema, policy_to_text
 from tuner.provenance import FIELDS, recorded_confirmation, recorded_measurement, with_provenance
 from tuner.store import CandidateRecord, Owner
@@ -70,8 +71,24 @@ def test_what_is_written_is_valid_and_has_every_field_that_the_schema_knows():
     for part, cls in (("latency", Latency), ("quality", Quality), ("memory", Memory)):
         fields = dataclasses.fields(cls)
         required = [field.name for field in fields if field.default is dataclasses.MISSING]
-        assert schema["numbers"]["properties"][part]["required"] == required
-        assert list(schema["numbers"]["properties"][part]["properties"]) == [field.name for field in fields]
+        described = schema["latency"] if part == "latency" else schema["numbers"]["properties"][part]
+        assert described["required"] == required
+        assert list(described["properties"]) == [field.name for field in fields]
+
+
+def test_every_kind_of_call_is_written_and_read_back():
+    shapes = {
+        "prefill": ShapeLatency(latency=make_latency(0.5), weight=1),
+        "decode": ShapeLatency(latency=make_latency(0.9), weight=64.5),
+    }
+    policy = with_provenance(
+        STUDY,
+        make_candidate(outcome=make_measurement(0.4, shapes=shapes), confirmation=make_confirmation(shapes=shapes)),
+    )
+    jsonschema.validate(json.loads(policy_to_text(policy)), policy_schema())
+    policy.save("policy.json")
+    loaded = load_policy("policy.json")
+    assert dict(recorded_measurement(loaded).shapes) == dict(recorded_confirmation(loaded).shapes) == shapes
 
 
 def test_a_file_of_an_older_version_lacks_what_was_not_measured_then():
@@ -121,6 +138,9 @@ def test_what_cannot_be_exported_is_named():
         (("measured", "quality", "examples"), 1.5, "field 'examples' of quality of the measurement is 1.5"),
         (("measured", "memory"), {}, "memory of the measurement has no field 'total_bytes'"),
         (("measured", "effective"), {"a": 1}, "the effective precision of layer 'a' is 1 where a text belongs"),
+        (("measured", "shapes"), {"one": 3}, "the shape 'one' is 3 where an object belongs"),
+        (("measured", "shapes"), {"one": {"latency": {}}}, "the shape 'one' has no field 'weight'"),
+        (("measured", "shapes"), {"one": {"weight": 1}}, "the shape 'one' has no field 'latency'"),
         (("confirmed", "quality"), {}, "quality of the confirmation has no field 'value'"),
     ],
 )

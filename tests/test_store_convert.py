@@ -11,7 +11,17 @@ from sqlalchemy import text
 from tests.factories import make_confirmation, make_latency, make_measurement, make_metric, make_policy, make_study
 from tests.test_policy_json import policies
 from tuner.errors import StoreError
-from tuner.measurement import Confirmation, Costs, Failure, FurtherMetric, Latency, Measurement, Memory, Quality
+from tuner.measurement import (
+    Confirmation,
+    Costs,
+    Failure,
+    FurtherMetric,
+    Latency,
+    Measurement,
+    Memory,
+    Quality,
+    ShapeLatency,
+)
 from tuner.store import Owner, Store
 
 OWNER = Owner(host="here", pid=1, started="today")
@@ -76,10 +86,10 @@ confirmations = st.builds(Confirmation, latency=latencies, quality=qualities, me
 def comparable(outcome):
     """Equal for equal outcomes, where NaN equals NaN."""
     if isinstance(outcome, Confirmation):
-        return repr(dataclasses.replace(outcome, metrics=dict(outcome.metrics)))
+        return repr(dataclasses.replace(outcome, metrics=dict(outcome.metrics), shapes=dict(outcome.shapes)))
     if not isinstance(outcome, Measurement):
         return repr(outcome)
-    plain = dataclasses.replace(outcome, effective={}, metrics=dict(outcome.metrics))
+    plain = dataclasses.replace(outcome, effective={}, metrics=dict(outcome.metrics), shapes=dict(outcome.shapes))
     return repr(plain), dict(outcome.effective)
 
 
@@ -121,6 +131,16 @@ def test_policies_come_back_as_they_were_with_the_program_of_their_study(store, 
     assert read.hash == policy.hash
     assert read.program == make_study().program
     assert read.provenance is None
+
+
+def test_every_kind_of_call_comes_back(store):
+    shapes = {
+        "prefill": ShapeLatency(latency=make_latency(0.5), weight=1.0),
+        "decode": ShapeLatency(latency=make_latency(0.9), weight=64.0),
+    }
+    candidate = kept(store, make_measurement(shapes=shapes), make_confirmation(shapes=shapes))
+    assert dict(candidate.outcome.shapes) == dict(candidate.confirmation.shapes) == shapes
+    assert dict(kept(store, make_measurement()).outcome.shapes) == {}
 
 
 def test_constraints_of_a_study_come_back(store):

@@ -71,6 +71,7 @@ def test_a_file_of_the_first_schema_is_read(old, kwargs):
         assert all(math.isnan(value) for value in (latency.p95_ms, latency.throughput))
         assert (latency.calls, latency.baseline, latency.contended, study.refused) == (0, "resident", "", {})
         assert (dict(int8.outcome.metrics), dict(int8.confirmation.metrics), dict(study.constraints)) == ({}, {}, {})
+        assert (dict(int8.outcome.shapes), dict(int8.confirmation.shapes)) == ({}, {})
         assert (failed.outcome.cause, failed.outcome.layer) == ("non-finite", "dense_1")
         assert waiting.outcome is None
         assert (cast.policy, cast.key) == (None, "cast:bf16")

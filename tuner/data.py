@@ -64,9 +64,20 @@ def read_examples(inputs: Any, labels: Any, *, paired: bool | None = None, what:
     if is_iterable_of_batches(inputs, paired=paired):
         split = _read_batches(inputs, labels, paired, what)
     else:
-        split = Split(_positional(inputs, what), _read_labels(labels, what))
+        split = Split(positional(inputs, what), _read_labels(labels, what))
     _check_examples(split, what)
     return split
+
+
+def positional(inputs: Any, what: str) -> tuple[PyTree, ...]:
+    """One pytree of numpy arrays per positional input: a tuple is several, anything else is one.
+
+    Raises:
+        InputError: a leaf is no array that JAX can hold.
+    """
+    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+        return tuple(_to_numpy(part, f"{what}[{number}]") for number, part in enumerate(inputs))
+    return (_to_numpy(inputs, what),)
 
 
 def split_examples(examples: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
@@ -146,7 +157,7 @@ def _read_batches(batches: Any, labels: Any, paired: bool, what: str) -> Split:
                 )
             batch, batch_labels = batch
             labels_seen.append(_to_numpy(batch_labels, f"labels of {what}"))
-        inputs_seen.append(_positional(batch, what))
+        inputs_seen.append(positional(batch, what))
     read = _concatenate(labels_seen, f"labels of {what}") if labels_seen else _read_labels(labels, what)
     return Split(_concatenate(inputs_seen, what), read)
 
@@ -170,12 +181,6 @@ def _concatenate(parts: list[Any], what: str) -> PyTree:
             f"{what} yields batches that do not fit together: {error_line(error)}; "
             "give every example the same structure and shape (pad them)"
         ) from error
-
-
-def _positional(inputs: Any, what: str) -> tuple[PyTree, ...]:
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
-        return tuple(_to_numpy(part, f"{what}[{number}]") for number, part in enumerate(inputs))
-    return (_to_numpy(inputs, what),)
 
 
 def _to_numpy(tree: PyTree, what: str) -> PyTree:

@@ -55,6 +55,14 @@ class Latency(_Measured):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ShapeLatency:
+    """Latency of one of several kinds of call, and how often it counts in their sum."""
+
+    latency: Latency
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
     """The user's metric on one split, and its drop against the baseline on the same examples."""
 
@@ -116,6 +124,8 @@ class Measurement:
     effective: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # The task's other metrics, by name.
     metrics: Mapping[str, FurtherMetric] = field(default_factory=lambda: MappingProxyType({}))
+    # Where several kinds of call are timed, each by name; `latency` is then of their weighted sum.
+    shapes: Mapping[str, ShapeLatency] = field(default_factory=lambda: MappingProxyType({}))
 
 
 # Certain losers: told to Optuna as PRUNED.
@@ -152,8 +162,15 @@ class Confirmation:
     latency: Latency
     quality: Quality  # on the holdout split
     metrics: Mapping[str, FurtherMetric] = field(default_factory=lambda: MappingProxyType({}))  # there, too
+    shapes: Mapping[str, ShapeLatency] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def broken_constraints(measured: Measurement | Confirmation) -> dict[str, FurtherMetric]:
     """The further metrics that drop by more than their constraints allow."""
     return {name: metric for name, metric in measured.metrics.items() if not metric.holds}
+
+
+def reference_ms(baseline: Measurement) -> float | dict[str, float]:
+    """Milliseconds of one call of the baseline, or by name those of each kind of call."""
+    by_name = {name: shape.latency.milliseconds for name, shape in baseline.shapes.items()}
+    return by_name or baseline.latency.milliseconds

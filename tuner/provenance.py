@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PolicyError
-from tuner.json_fields import flat_from_json, flat_to_json, get_field, require
-from tuner.measurement import Confirmation, FurtherMetric, Latency, Measurement, Memory, Quality
+from tuner.json_fields import flat_from_json, flat_to_json, get_field, require, require_finite
+from tuner.measurement import Confirmation, FurtherMetric, Latency, Measurement, Memory, Quality, ShapeLatency
 from tuner.policy import Policy
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
         "memory": flat_to_json(measurement.memory),
         "effective": dict(measurement.effective),
         "metrics": metrics_to_json(measurement.metrics),
+        **_shapes(measurement),
     }
 
 
@@ -61,7 +62,33 @@ def confirmation_to_json(confirmation: Confirmation) -> dict[str, Any]:
         "latency": flat_to_json(confirmation.latency),
         "quality": flat_to_json(confirmation.quality),
         "metrics": metrics_to_json(confirmation.metrics),
+        **_shapes(confirmation),
     }
+
+
+def _shapes(measured: Measurement | Confirmation) -> dict[str, Any]:
+    return {"shapes": shapes_to_json(measured.shapes)} if measured.shapes else {}
+
+
+def shapes_to_json(shapes: Mapping[str, ShapeLatency]) -> dict[str, Any]:
+    """Kinds of call by name as JSON values: latency and weight."""
+    return {name: {"weight": shape.weight, "latency": flat_to_json(shape.latency)} for name, shape in shapes.items()}
+
+
+def shapes_from_json(value: Any, where: str) -> MappingProxyType[str, ShapeLatency]:
+    """What `shapes_to_json` wrote.
+
+    Raises:
+        PolicyError: a field is missing or of another type.
+    """
+    require(value, dict, where, "the shapes")
+    return MappingProxyType({name: _read_shape(item, where, f"the shape {name!r}") for name, item in value.items()})
+
+
+def _read_shape(value: Any, where: str, thing: str) -> ShapeLatency:
+    require(value, dict, where, thing)
+    weight = require_finite(get_field(value, "weight", float, where, thing), where, f"field 'weight' of {thing}")
+    return ShapeLatency(latency=_read_part(Latency, value, "latency", where, thing), weight=weight)
 
 
 def metrics_to_json(metrics: Mapping[str, FurtherMetric]) -> dict[str, Any]:
@@ -144,6 +171,7 @@ def _read_measurement(provenance: Mapping[str, Any], where: str) -> Measurement 
         memory=_read_part(Memory, value, "memory", where, thing),
         effective=effective,
         metrics=metrics_from_json(value.get("metrics", {}), where),
+        shapes=shapes_from_json(value.get("shapes", {}), where),
     )
 
 
@@ -157,6 +185,7 @@ def _read_confirmation(provenance: Mapping[str, Any], where: str) -> Confirmatio
         latency=_read_part(Latency, value, "latency", where, thing),
         quality=_read_part(Quality, value, "quality", where, thing),
         metrics=metrics_from_json(value.get("metrics", {}), where),
+        shapes=shapes_from_json(value.get("shapes", {}), where),
     )
 
 

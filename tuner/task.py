@@ -22,6 +22,7 @@ from tuner.errors import InputError, error_line
 from tuner.fingerprint import hash_text, hash_tree
 from tuner.metrics import BASELINE, Metric, Score, find_metric
 from tuner.scores import reads_class_numbers
+from tuner.shapes import Shapes, read_shapes, shapes_fingerprint
 from tuner.trace_problems import trace_problem
 
 # The slice of the search split that calibrates, unless calibration examples are given.
@@ -50,6 +51,7 @@ class Task:
     calibration: Split
     reference: str | None
     split_scans: bool
+    shapes: Shapes
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Task:
         holdout: Any = 0.5,
         calibration: Any = None,
         split_scans: bool = False,
+        shapes: Shapes | None = None,
     ) -> None:
         """Checks and splits.
 
@@ -86,6 +89,8 @@ class Task:
                 batches.
             calibration: inputs that set activation scales; by default a slice of the search split.
             split_scans: let the iterations of a scan over stacked weights take different precisions.
+            shapes: the calls that are timed, where they are not the batches that are scored: name -> `tuner.Shape`. Each
+                has its own latency; their weighted sum is what a search makes small.
 
         Raises:
             InputError: something cannot be used as given; the message names it, shows it and says what to do.
@@ -106,6 +111,7 @@ class Task:
             "calibration": _calibration(calibration, search, held, batch_size),
             "reference": None,
             "split_scans": _check_split_scans(split_scans),
+            "shapes": read_shapes(shapes),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -177,13 +183,15 @@ class Task:
         )
 
     def fingerprints(self) -> dict[str, str]:
-        """Hex digests of parameters, data, metric and batch size; one changed value changes one of them."""
+        """Hex digests of parameters, data, metric, batch size and input shapes, if any; one changed value changes one of them."""
         splits = (self.search, self.holdout, self.calibration)
+        shapes = {"input shapes": shapes_fingerprint(self.shapes)} if self.shapes else {}
         return {
             "parameters": hash_tree(self.params),
             "data": hash_text(*(split.fingerprint() for split in splits)),
             "metric": self._metric_fingerprint(),
             "batch_size": hash_text(str(self.batch_size)),
+            **shapes,
         }
 
     def _metric_fingerprint(self) -> str:
@@ -193,6 +201,11 @@ class Task:
     def with_batch_size(self, batch_size: int) -> "Task":
         """The same task, scored and timed in batches of another size."""
         _check_arguments(self.name, self.apply, batch_size)
+        if self.shapes and batch_size != self.batch_size:
+            raise InputError(
+                f"task {self.name!r} is timed with calls of its own ({', '.join(self.shapes)}), which another batch size "
+                f"({batch_size}) would not change; leave it at {self.batch_size}, or change the shapes of the task"
+            )
         return self._with(batch_size=batch_size)
 
     def with_split_scans(self, split_scans: bool = True) -> "Task":

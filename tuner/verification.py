@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from tuner.drop import Drop
 from tuner.errors import InputError
-from tuner.measurement import RESIDENT, Confirmation, Failure, broken_constraints
+from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement, ShapeLatency, broken_constraints
 from tuner.policy import Policy
 from tuner.provenance import recorded_confirmation, recorded_measurement
+from tuner.shapes import weights_text
 
 if TYPE_CHECKING:  # traces with JAX when used
     from tuner.task import Task
@@ -26,6 +27,7 @@ class Verification:
     # Recorded latency ratios, search and confirmation together; None where the file does not say.
     recorded_low: float | None
     recorded_high: float | None
+    recorded_shapes: Mapping[str, ShapeLatency]  # where several kinds of call were timed
     recorded_drop: float | None  # on the holdout split where confirmed, else on the search split
     max_drop: Drop
     allowed_drop: float
@@ -100,11 +102,19 @@ def verify_policy(
         result=result,
         recorded_low=min((latency.low for latency in latencies), default=None),
         recorded_high=max((latency.high for latency in latencies), default=None),
+        recorded_shapes={} if best is None else best.shapes,
         recorded_drop=None if best is None else best.quality.drop,
         max_drop=drop,
         allowed_drop=allowed,
-        differences=_differences(policy, device_fingerprint(), task.batch_size),
+        differences=_differences(policy, device_fingerprint(), task.batch_size)
+        | _other_shapes(measured, result if isinstance(result, Confirmation) else None),
     )
+
+
+def _other_shapes(before: Measurement | None, now: Confirmation | None) -> dict[str, tuple[str, str]]:
+    """What the latency is the sum of, where that was another sum."""
+    texts = [weights_text(one.shapes) for one in (before, now) if one]
+    return {"input shapes": (texts[0], texts[1])} if len(texts) == 2 and texts[0] != texts[1] else {}
 
 
 def _exported_drop(policy: Policy) -> Drop:

@@ -3,22 +3,20 @@
 from collections.abc import Callable, Sequence
 
 from tuner.errors import TunerError
-from tuner.measure.executable import Executable, Place
+from tuner.measure.executable import Executable
 from tuner.measure.failures import failure_of
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.shapes import Programs, ShapeTimer, Timings
 from tuner.measure.spread import Spread
-from tuner.measure.timing import Timed, Timer
 from tuner.measurement import COMPILE_ERROR, ERROR, LOSER, NON_FINITE, Confirmation, Failure
 
 Call = Callable[[], object]
 
 
 def confirm(
-    timer: Timer,
-    builds: Sequence[Callable[[], Executable]],
+    timer: ShapeTimer,
+    builds: Sequence[Callable[[], Programs]],
     holdout: Scorer,
-    inputs: tuple[object, ...],
-    device: Place,
     *,
     spread: Callable[[Executable], Executable | Spread] = lambda executable: executable,
     before_timing: Call = lambda: None,
@@ -32,49 +30,42 @@ def confirm(
         timer: times against the baseline.
         builds: compile the candidates.
         holdout: the holdout split, scored by the baseline.
-        inputs: the batch that is timed.
-        device: where to run.
         spread: how a candidate is scored.
         before_timing: called when all are compiled and scored.
     """
-    outcomes: list[tuple[Timed, Scored] | Failure] = []
+    outcomes: list[tuple[Programs, Scored] | Failure] = []
     for build in builds:
-        outcome = _score(build, holdout, inputs, device, spread)
+        outcome = _score(build, holdout, spread)
         if not isinstance(outcome, Failure):
             timer.make_room(outcome[0])
         outcomes.append(outcome)
     before_timing()
     timed = [outcome[0] for outcome in outcomes if not isinstance(outcome, Failure)]
-    latencies = iter(timer.compare(timed, confirming=True))
-    return [
-        outcome
-        if isinstance(outcome, Failure)
-        else Confirmation(latency=next(latencies), quality=outcome[1].quality, metrics=outcome[1].metrics)
-        for outcome in outcomes
-    ]
+    timings = iter(timer.compare(timed, confirming=True))
+    return [outcome if isinstance(outcome, Failure) else _confirmed(outcome[1], next(timings)) for outcome in outcomes]
+
+
+def _confirmed(scored: Scored, timings: Timings) -> Confirmation:
+    return Confirmation(latency=timings.latency, shapes=timings.shapes, quality=scored.quality, metrics=scored.metrics)
 
 
 def _score(
-    build: Callable[[], Executable],
-    holdout: Scorer,
-    inputs: tuple[object, ...],
-    device: Place,
-    spread: Callable[[Executable], Executable | Spread],
-) -> tuple[Timed, Scored] | Failure:
+    build: Callable[[], Programs], holdout: Scorer, spread: Callable[[Executable], Executable | Spread]
+) -> tuple[Programs, Scored] | Failure:
     """A candidate ready to be timed and its quality on the holdout split."""
     cause = COMPILE_ERROR
     try:
-        executable = build()
+        programs = build()
         cause = ERROR
-        call = executable.timed_call(inputs, device)
-        call()
-        scored = holdout.measure(spread(executable))
+        for timed in programs.timed:
+            timed.call()
+        scored = holdout.measure(spread(programs.scored))
     except TunerError:  # a mistake of the caller, not of the candidate
         raise
     except Exception as error:  # noqa: BLE001  whatever it throws is this candidate's failure
         return failure_of(error, cause)
     if isinstance(scored, NonFinite):
-        return Failure(cause=NON_FINITE, message=scored.message, costs=executable.costs)
+        return Failure(cause=NON_FINITE, message=scored.message, costs=programs.costs)
     if isinstance(scored, GivenUp):  # nobody asked for that here
-        return Failure(cause=LOSER, message=f"given up after {scored.examples} examples", costs=executable.costs)
-    return Timed(executable=executable, call=call), scored
+        return Failure(cause=LOSER, message=f"given up after {scored.examples} examples", costs=programs.costs)
+    return programs, scored

@@ -53,6 +53,26 @@ class Ran:
         return operands if not self.result else f"{operands} -> {_SHORT.get(self.result, self.result)}"
 
 
+def worst_of(found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """What ran at several shapes as one verdict per layer: what differs anywhere, else what is unknown anywhere.
+
+    Args:
+        found: name of the shape -> layer name -> verdict.
+    """
+    layers = next(iter(found.values()))
+    return {layer: _worst({name: verdicts[layer] for name, verdicts in found.items()}) for layer in layers}
+
+
+def _worst(verdicts: Mapping[str, str]) -> str:
+    texts = set(verdicts.values())
+    if len(texts) == 1:
+        return texts.pop()
+    different = {name: text for name, text in verdicts.items() if text not in (AS_REQUESTED, UNKNOWN)}
+    if not different:
+        return UNKNOWN
+    return "different: " + ", ".join(f"{text.partition(':')[2].strip()} in {name}" for name, text in different.items())
+
+
 def effective_precisions(
     module: Module,
     requested: Mapping[str, tuple[str, Precision]],

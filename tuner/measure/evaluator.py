@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision, parse_format
+from tuner.capturing import capture_shapes
 from tuner.data import Split
 from tuner.diagnosis import Attempt
 from tuner.drop import Drop
@@ -23,16 +24,16 @@ from tuner.measure import confirm as confirming
 from tuner.measure.compile_cache import enable_compile_cache
 from tuner.measure.contention import Watch
 from tuner.measure.device import device_lock
-from tuner.measure.effective import effective_inputs, effective_precisions
+from tuner.measure.effective import effective_inputs, effective_precisions, worst_of
 from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy, place_of
 from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
 from tuner.measure.locate import Locator
-from tuner.measure.memory import measure_memory
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.shapes import Kind, Programs, ShapeTimer, kinds_of, programs_of
 from tuner.measure.spread import Spreader
 from tuner.measure.timing import Timed, Timer
 from tuner.measure.usage import read_usage
@@ -73,7 +74,8 @@ class Evaluator:
         objectives: what the search minimizes; with memory among them slow candidates are given more room.
         deadline_s: seconds that compiling, and one call, may take. In this process neither can be interrupted, so a
             candidate fails when it comes back late; who watches from outside is told through `on_phase`.
-        reference_ms: the study's baseline in milliseconds, when it is older than this evaluator; its own otherwise.
+        reference_ms: the study's baseline in milliseconds, when it is older than this evaluator; its own otherwise. By
+            name where the task is timed with several kinds of call.
         effort: how long a candidate is timed.
         seed: of the bootstraps.
         baseline: "resident", or "alternate" where the weights of two programs do not fit the device: they take turns.
@@ -88,7 +90,7 @@ class Evaluator:
         max_drop: Drop,
         objectives: Sequence[str] = OBJECTIVES,
         deadline_s: float = 300.0,
-        reference_ms: float | None = None,
+        reference_ms: float | Mapping[str, float] | None = None,
         effort: Effort = FULL_EFFORT,
         seed: int = 0,
         baseline: str = RESIDENT,
@@ -98,6 +100,7 @@ class Evaluator:
         self._on_phase = on_phase
         self._task = task
         self._program = program
+        self._shapes = capture_shapes(task, program)
         self._slow = _SLOW_BUT_MAYBE_SMALL if "memory" in objectives else _SLOW
         self._deadline_s = deadline_s
         self._effort = effort
@@ -134,14 +137,12 @@ class Evaluator:
             if self._holdout is None:
                 self._on_phase(Phase(name="scoring the baseline on the holdout split"))
                 self._timer.make_ready(self._baseline)
-                self._holdout = self._scorer_of(self._task.holdout, self._baseline.executable)
+                self._holdout = self._scorer_of(self._task.holdout, self._baseline.scored)
                 self._timer.make_room(self._baseline)
             return confirming.confirm(
                 self._timer,
                 [partial(self._compile_to_confirm, number, policy) for number, policy in enumerate(policies)],
                 self._holdout,
-                self._inputs,
-                self._device,
                 spread=self._spreader.of,
                 before_timing=lambda: self._begin("timing", self._timer.allowance(len(policies))),
             )
@@ -151,6 +152,7 @@ class Evaluator:
         return time_kernels(
             self._program,
             choices,
+            shapes=self._shapes,
             known=known,
             budget_s=budget_s,
             progress=lambda done, total: self._begin("timing kernels", budget_s),
@@ -166,7 +168,7 @@ class Evaluator:
 
     def close(self) -> None:
         """Lets go of everything on the device."""
-        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer", "_spreader", "_locator"):
+        for name in ("_baseline", "_scorer", "_inputs", "_params", "_timer", "_spreader", "_locator", "_kinds"):
             self.__dict__.pop(name, None)
         self._holdout = None
 
@@ -176,7 +178,7 @@ class Evaluator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _measure_baseline(self, reference_ms: float | None) -> None:
+    def _measure_baseline(self, reference_ms: float | Mapping[str, float] | None) -> None:
         self._on_phase(Phase(name="compiling the program as written"))
         self._params = self._place_params(self._task.params)
         task = self._task = self._task.with_params(self._params)  # which lets go of those that lie elsewhere
@@ -186,17 +188,14 @@ class Evaluator:
         started = time.perf_counter()
         self._scorer = self._scorer_of(task.search, executable)
         scored = time.perf_counter()
-        self._baseline = Timed(executable=executable, call=executable.timed_call(self._inputs, self._device))
-        self._timer = Timer(
+        self._kinds = kinds_of(task, self._inputs, self._device)
+        self._baseline = programs_of(executable, self._kinds, self._device)
+        self._timer = ShapeTimer(
+            self._kinds,
             self._baseline,
-            examples=task.batch_size,
-            # An accelerator's neighbors are in no book of the host's.
-            watch=Watch(read_usage if jax.devices()[0].platform == "cpu" else None),
+            self._make_timer,
             reference_ms=reference_ms,
-            effort=self._effort,
-            seed=self._seed,
             slow=self._slow,
-            kept=self._kept,
         )
         self._spreader = Spreader(
             executable,
@@ -209,11 +208,26 @@ class Evaluator:
         self._locator = Locator(task, self._program, self._deadline_s)
         own = self._scorer.baseline_scored()
         self.baseline = Measurement(
-            latency=self._timer.latency,
+            latency=self._timer.baseline.latency,
+            shapes=self._timer.baseline.shapes,
             quality=own.quality,
             metrics=own.metrics,
-            memory=measure_memory(executable),
-            costs=replace(executable.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
+            memory=self._baseline.memory,
+            costs=replace(self._baseline.costs, quality_s=scored - started, latency_s=time.perf_counter() - scored),
+        )
+
+    def _make_timer(self, baseline: Timed, examples: int | None, reference_ms: float | None) -> Timer:
+        """A timer of one kind of call; a candidate's time is shared among them."""
+        parts = len(self._kinds)
+        return Timer(
+            baseline,
+            examples=examples,
+            # An accelerator's neighbors are in no book of the host's.
+            watch=Watch(read_usage if jax.devices()[0].platform == "cpu" else None),
+            reference_ms=reference_ms,
+            effort=replace(self._effort, seconds=self._effort.seconds / parts, least_s=self._effort.least_s / parts),
+            seed=self._seed,
+            kept=self._kept,
         )
 
     def _place_params(self, params: Any) -> Any:
@@ -240,55 +254,55 @@ class Evaluator:
         """Seconds that scoring may take besides the deadline: a program at the limit of what counts as slow, thrice."""
         return 3 * self._slow * self.baseline.costs.quality_s
 
-    def _compile_to_confirm(self, number: int, policy: Policy) -> Executable:
-        compiling_s = self._deadline_s * (2 if self._spreader.devices else 1)
+    def _compile_to_confirm(self, number: int, policy: Policy) -> Programs:
+        compiling_s = self._deadline_s * (len(self._kinds) + bool(self._spreader.devices))
         self._begin("compiling and scoring", compiling_s + self._scoring_s, number)
-        return self._compile(policy)
+        return programs_of(self._compile(policy), self._kinds, self._device)
 
     def _compile(self, policy: Policy) -> Executable:
         return compile_policy(self._task.apply, self._params, self._program, policy, self._inputs, self._device)
 
     def _attempt(self, build: Callable[[], Executable], policy: Policy | None) -> Measurement | Failure:
         with device_lock():
-            self._begin("compiling")
+            self._begin("compiling", self._deadline_s * (len(self._kinds) - 1))
             try:
-                executable = build()
+                programs = programs_of(build(), self._kinds, self._device)
             except TunerError:  # a mistake of the caller, not of the candidate
                 raise
             except Exception as error:  # noqa: BLE001  whatever a compiler throws is this candidate's failure
                 return failure_of(error, COMPILE_ERROR)
             try:
-                return self._judge(executable, policy)
+                return self._judge(programs, policy)
             except TunerError:
                 raise
             except Exception as error:  # noqa: BLE001  the same for what running it throws
-                return failure_of(error, ERROR, executable.costs)
+                return failure_of(error, ERROR, programs.costs)
 
-    def _judge(self, executable: Executable, policy: Policy | None) -> Measurement | Failure:
+    def _judge(self, programs: Programs, policy: Policy | None) -> Measurement | Failure:
         self._begin("making the first call")
-        call = executable.timed_call(self._inputs, self._device)
         started = time.perf_counter()
-        failure = self._first_call(executable, call)
-        costs = replace(executable.costs, latency_s=time.perf_counter() - started)
+        failure = self._first_calls(programs, policy)
+        costs = replace(programs.costs, latency_s=time.perf_counter() - started)
         if failure is not None:
-            return self._located(replace(failure, costs=costs), policy, 0)
+            return replace(failure, costs=costs)
         started = time.perf_counter()
         if self._spreader.devices:
             self._begin("compiling for all devices")
-        spread = self._spreader.of(executable)
+        spread = self._spreader.of(programs.scored)
         self._begin("scoring", self._scoring_s)
         scored = self._scorer.measure(spread, self._limits)
         costs = replace(costs, quality_s=time.perf_counter() - started)
         if not isinstance(scored, Scored):
             batch = scored.batch if isinstance(scored, NonFinite) else 0
             return self._located(self._quality_failure(scored, costs), policy, batch)
-        effective = self._effective(executable, policy)
-        memory = measure_memory(executable)
+        effective = self._effective(programs, policy)
+        memory = programs.memory
         self._begin("timing", self._timer.allowance())
         started = time.perf_counter()
-        (latency,) = self._timer.compare([Timed(executable=executable, call=call)])
+        (timings,) = self._timer.compare([programs])
         return Measurement(
-            latency=latency,
+            latency=timings.latency,
+            shapes=timings.shapes,
             quality=scored.quality,
             metrics=scored.metrics,
             memory=memory,
@@ -296,25 +310,32 @@ class Evaluator:
             effective=MappingProxyType(effective),
         )
 
-    def _first_call(self, executable: Executable, call: Callable[[], Any]) -> Failure | None:
-        """What one batch shows: late, non-finite or slow."""
-        compile_s = executable.costs.compile_s
+    def _first_calls(self, programs: Programs, policy: Policy | None) -> Failure | None:
+        """What one call of each kind shows: late, non-finite or slow."""
+        for number, (kind, timed) in enumerate(zip(self._kinds, programs.timed, strict=True)):
+            failure = self._first_call(number, kind, timed)
+            if failure is not None:
+                return self._located(failure, policy, 0) if kind.scored else failure
+        return None
+
+    def _first_call(self, number: int, kind: Kind, timed: Timed) -> Failure | None:
+        compile_s = timed.executable.costs.compile_s
         if compile_s > self._deadline_s:
             return Failure(cause=DEADLINE, message=self._late("compiling", compile_s))
         started = time.perf_counter()
-        outputs = call()
+        outputs = timed.call()
         warm_up_s = time.perf_counter() - started
         if warm_up_s > self._deadline_s:
-            return Failure(cause=DEADLINE, message=self._late("one call", warm_up_s))
-        non_finite = self._scorer.non_finite(outputs)
+            return Failure(cause=DEADLINE, message=self._late(f"one call{kind.text}", warm_up_s))
+        non_finite = self._scorer.non_finite(outputs) if kind.scored else self._timer.non_finite(number, outputs)
         if non_finite is not None:
-            return Failure(cause=NON_FINITE, message=non_finite.message)
+            return Failure(cause=NON_FINITE, message=non_finite)
         self._begin("timing")
-        ratio = self._timer.times_slower(call, warm_up_s)
+        ratio = self._timer.times_slower(number, timed.call, warm_up_s)
         if ratio is None:
             return None
-        limit = f"more than {self._slow:g} times is not measured further"
-        return Failure(cause=SLOW, message=f"one call takes {ratio:.1f} times the baseline's; {limit}")
+        limit = f"more than {self._timer.limit(number):g} times is not measured further"
+        return Failure(cause=SLOW, message=f"one call{kind.text} takes {ratio:.1f} times the baseline's; {limit}")
 
     def _located(self, failure: Failure, policy: Policy | None, batch: int) -> Failure:
         """The failure, with the layer that is not finite where it is one of these."""
@@ -332,9 +353,13 @@ class Evaluator:
         )
         return Failure(cause=LOSER, message=message, costs=costs)
 
-    def _effective(self, executable: Executable, policy: Policy | None) -> dict[str, str]:
+    def _effective(self, programs: Programs, policy: Policy | None) -> dict[str, str]:
         if policy is None:
             return {}
+        found = [self._effective_at(timed.executable, policy) for timed in programs.timed]
+        return worst_of({kind.name: ran for kind, ran in zip(self._kinds, found, strict=True)})
+
+    def _effective_at(self, executable: Executable, policy: Policy) -> dict[str, str]:
         assigned = {name: precision for name, precision in policy.precisions.items() if not precision.is_original}
         kinds = {layer.name: layer.kind for layer in self._program.layers}
         inputs = {name: precision for name, precision in assigned.items() if kinds[name] == INPUT}

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -62,6 +62,11 @@ class Executable:
         ready = commit(self.cast_inputs(*inputs), device)
         compiled, held = self.compiled, self.held
         return lambda: jax.block_until_ready(compiled(held.tree, *ready))
+
+    def compile_for(self, inputs: tuple[PyTree, ...], device: Place) -> "Executable":
+        """The same program on the same weights, compiled for inputs of other shapes."""
+        other = _compile(self.program, self.weights, self.cast_inputs, inputs, device, weight_bytes=self.weight_bytes)
+        return replace(other, held=self.held)
 
 
 def place_of(params: PyTree) -> Place:

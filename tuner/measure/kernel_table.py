@@ -7,7 +7,7 @@ drifting machine slows all of them alike.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from tuner.measure.device import device_lock
 from tuner.measure.executable import commit
 from tuner.policy import PLAIN, Assignment
 from tuner.program import Program, kernels
+from tuner.program.layer import Layer
 from tuner.program.sites import Ragged
 from tuner.program.steps import Site
 
@@ -41,12 +42,12 @@ class KernelTable:
 
     Attributes:
         times: per operation signature, precision and kernel, in seconds; what could not run is NaN.
-        signatures: layer name -> (signature, executions) of each of its operations.
+        signatures: layer name -> (signature, executions) of each of its operations, at every shape that is timed.
         kernels: (layer name, precision) -> names of the kernels that can run it.
     """
 
     times: Times = field(default_factory=dict)
-    signatures: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    signatures: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     kernels: Mapping[tuple[str, Precision], tuple[str, ...]] = field(default_factory=dict)
 
     def seconds(self, layer: str, precision: Precision, kernel: str) -> float:
@@ -82,6 +83,7 @@ def time_kernels(
     program: Program,
     choices: Mapping[str, Sequence[Precision]],
     *,
+    shapes: Sequence[tuple[float, Program]] = (),
     known: Times,
     budget_s: float,
     progress: Callable[[int, int], object] = lambda done, total: None,
@@ -91,24 +93,23 @@ def time_kernels(
     Args:
         program: what is tuned.
         choices: layer name -> the precisions it may take.
+        shapes: weight and program of each kind of call, where they are not those of `program`.
         known: times measured before on this device; they are not measured again.
         budget_s: seconds that measuring may take; what is left out then runs in its plain kernel.
         progress: called with (operations done, operations in all).
     """
-    signatures: dict[str, tuple[tuple[str, int], ...]] = {}
-    names: dict[tuple[str, Precision], tuple[str, ...]] = {}
+    signatures: dict[str, tuple[tuple[str, float], ...]] = {}
     wanted: dict[str, tuple[Site, dict[tuple[Precision, str], None]]] = {}
-    weight: dict[str, int] = {}
-    for layer, sites in zip(program.layers, program.sites, strict=True):
-        if not sites or not layer.searchable:
-            continue
-        signatures[layer.name] = tuple((signature_of(site), site.executions) for site in sites)
-        for precision in choices.get(layer.name, ()):
-            names[layer.name, precision] = kernels.kernel_names(sites, precision)
-        for site, (signature, _) in zip(sites, signatures[layer.name], strict=True):
+    weight: dict[str, float] = {}
+    layers = list(_layers(shapes or ((1.0, program),)))
+    names = _kernel_names(layers, choices)
+    for calls, layer, sites in layers:
+        mine = tuple((signature_of(site), calls * site.executions) for site in sites)
+        signatures[layer.name] = (*signatures.get(layer.name, ()), *mine)
+        for site, (signature, _) in zip(sites, mine, strict=True):
             variants = wanted.setdefault(signature, (site, {}))[1]
             variants.update({(p, k): None for p in choices.get(layer.name, ()) for k in names[layer.name, p]})
-            weight[signature] = weight.get(signature, 0) + layer.flops * _groups(site)
+            weight[signature] = weight.get(signature, 0) + calls * layer.flops * _groups(site)
     times = dict(known)
     started = time.perf_counter()
     ordered = sorted(wanted, key=lambda signature: -weight[signature])
@@ -122,6 +123,28 @@ def time_kernels(
                 found = _time_variants(site, list(variants), min(_ROUND_S * len(variants), left))
                 times.update({_key(signature, *variant): seconds for variant, seconds in found.items()})
     return KernelTable(times=times, signatures=signatures, kernels=names)
+
+
+_Part = tuple[float, Layer, Sequence[Site]]
+
+
+def _layers(shapes: Sequence[tuple[float, Program]]) -> Iterator[_Part]:
+    """Every layer that may change and its operations, at each shape."""
+    for calls, program in shapes:
+        for layer, sites in zip(program.layers, program.sites, strict=True):
+            if sites and layer.searchable:
+                yield calls, layer, sites
+
+
+def _kernel_names(
+    layers: Sequence[_Part], choices: Mapping[str, Sequence[Precision]]
+) -> dict[tuple[str, Precision], tuple[str, ...]]:
+    """Per layer and precision the kernels that can run it at one shape or another."""
+    names: dict[tuple[str, Precision], dict[str, None]] = {}
+    for _, layer, sites in layers:
+        for precision in choices.get(layer.name, ()):
+            names.setdefault((layer.name, precision), {}).update(dict.fromkeys(kernels.kernel_names(sites, precision)))
+    return {key: tuple(found) for key, found in names.items()}
 
 
 def _groups(site: Site) -> int:

@@ -148,7 +148,7 @@ class Scorer:
         }
         return Scored(quality=quality, metrics=MappingProxyType(metrics))
 
-    def non_finite(self, outputs: PyTree) -> NonFinite | None:
+    def non_finite(self, outputs: PyTree) -> str | None:
         """What is not finite in a candidate's outputs of the first batch although it is in the baseline's, or None."""
         bad, total = 0, 0
         mask = self.first_batch.mask
@@ -158,9 +158,7 @@ class Scorer:
             total += int(comparable.sum())
         if not bad:
             return None
-        return NonFinite(
-            message=f"{bad} of {total} outputs of one batch are NaN or infinite where the baseline's are finite"
-        )
+        return f"{bad} of {total} outputs of one batch are NaN or infinite where the baseline's are finite"
 
     def measure(
         self, run: Run | Spread, limits: Mapping[str, float] = MappingProxyType({})

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from search_spaces import Precision
+from tuner.capturing import capture_shapes
 from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.errors import InputError, MeasuringStopped
@@ -25,6 +26,7 @@ from tuner.measure.sending import (
     shares_accelerator,
 )
 from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement
+from tuner.measurement import reference_ms as of_baseline
 from tuner.policy import Policy
 from tuner.program import Program
 from tuner.task import Task
@@ -81,7 +83,7 @@ class IsolatedEvaluator:
         max_drop: as of `Evaluator`, like the next six.
         objectives: what the search minimizes.
         deadline_s: seconds that compiling, and one call, may take before the child is ended.
-        reference_ms: the study's baseline in milliseconds.
+        reference_ms: the study's baseline in milliseconds, by name where there are several kinds of call.
         effort: how long a candidate is timed.
         seed: of the bootstraps.
         baseline: "resident" or "alternate".
@@ -103,7 +105,7 @@ class IsolatedEvaluator:
         max_drop: Drop,
         objectives: Sequence[str] = OBJECTIVES,
         deadline_s: float = 300.0,
-        reference_ms: float | None = None,
+        reference_ms: float | Mapping[str, float] | None = None,
         effort: Effort = FULL_EFFORT,
         seed: int = 0,
         baseline: str = RESIDENT,
@@ -112,6 +114,7 @@ class IsolatedEvaluator:
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._program = program
+        self._shapes = capture_shapes(task, program)
         self._say = say
         self._command = command
         self._settings = {
@@ -133,7 +136,7 @@ class IsolatedEvaluator:
         self._deadline_s = deadline_s
         self._start_s: float | None = None  # what the first child took
         self.baseline = self._first_start()
-        self._settings["reference_ms"] = self.baseline.latency.milliseconds
+        self._settings["reference_ms"] = of_baseline(self.baseline)
 
     def measure(self, policy: Policy) -> Measurement | Failure:
         """The measurement of a policy, or why it has none.
@@ -187,7 +190,7 @@ class IsolatedEvaluator:
                 self._say(f"Note: the kernels are not timed, and the plain ones are used: {answer.message}.")
             else:
                 times = decode(answer)
-        return time_kernels(self._program, choices, known=times, budget_s=0.0)
+        return time_kernels(self._program, choices, shapes=self._shapes, known=times, budget_s=0.0)
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         """Whether one operation runs in a precision here; one that ends the child cannot run, and that is all."""

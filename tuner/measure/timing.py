@@ -47,12 +47,12 @@ class Timer:
 
     Args:
         baseline: the baseline; its weights are on the device.
-        examples: per call.
+        examples: per call, where that is known.
         watch: tells what disturbs.
         reference_ms: the study's baseline in milliseconds; its median now when None.
         effort: of one candidate.
         seed: of the bootstraps.
-        slow: how many times slower than the baseline a candidate may be.
+        slow: how many times slower than the baseline a candidate may be; may be set later.
         kept: "resident", or "alternate": whether the baseline's weights make room for a candidate's.
     """
 
@@ -60,7 +60,7 @@ class Timer:
         self,
         baseline: Timed,
         *,
-        examples: int,
+        examples: int | None,
         watch: Watch,
         reference_ms: float | None = None,
         effort: Effort = FULL_EFFORT,
@@ -72,7 +72,7 @@ class Timer:
         self._examples = examples
         self._watch = watch
         self._seed = seed
-        self._slow = slow
+        self.slow = slow
         self._alternate = kept == ALTERNATE
         self._effort = _in_blocks(effort) if self._alternate else effort
         self._move_s = 0.0
@@ -100,14 +100,14 @@ class Timer:
 
     def allowance(self, candidates: int = 1) -> float:
         """Seconds that timing so many candidates may take."""
-        pair_s = (1 + self._slow) * self.baseline_s
+        pair_s = (1 + self.slow) * self.baseline_s
         if self._alternate:  # every block begins with a call that does not count
             pair_s = 2 * (pair_s + self._move_s)
         return candidates * (10 * self._effort.seconds + 3 * self._effort.pairs * pair_s)
 
     def times_slower(self, call: Run, warm_up_s: float) -> float | None:
         """How many times slower than the baseline a candidate is when that is beyond the cut, else None."""
-        limit = self._slow * self.baseline_s
+        limit = self.slow * self.baseline_s
         if warm_up_s > max(1.0, 3 * limit):  # no warm-up costs that much; do not wait for two more
             return warm_up_s / self.baseline_s
         seconds = quick(call)
@@ -120,7 +120,7 @@ class Timer:
         best = best_in_turns(runs, _SECOND_LOOK_S * len(runs))
         baseline_s = self.baseline_s if self._alternate else best.pop(0)
         ratio = min([seconds, *best]) / baseline_s
-        return ratio if ratio > self._slow else None
+        return ratio if ratio > self.slow else None
 
     def compare(self, candidates: Sequence[Timed], *, confirming: bool = False) -> list[Latency]:
         """The latency of every candidate, all in the same rounds with the baseline.

@@ -1,6 +1,7 @@
 """Policies made for a program: all layers as written, one precision everywhere, or a given mix."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from search_spaces import ORIGINAL, Precision
 from tuner.errors import PolicyError
@@ -17,12 +18,18 @@ def original_policy(program: Program) -> Policy:
     return make_policy(program, {})
 
 
-def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | str]) -> Policy:
+def make_policy(
+    program: Program,
+    chosen: Mapping[str, Assignment | Precision | str],
+    *,
+    elsewhere: Mapping[tuple[str, Precision], Sequence[str]] = MappingProxyType({}),
+) -> Policy:
     """A policy for every layer of a program; layers that are not chosen stay as written.
 
     Args:
         program: the program.
         chosen: layer name -> assignment, precision, or a precision as text.
+        elsewhere: layer name and precision -> kernels that apply to inputs of other shapes.
 
     Raises:
         PolicyError: a layer does not exist, or cannot run in the precision chosen for it.
@@ -37,7 +44,8 @@ def make_policy(program: Program, chosen: Mapping[str, Assignment | Precision | 
     for name, layer in known.items():
         assignment = _assignment(chosen.get(name, ORIGINAL))
         _check_precision(layer, assignment.precision)
-        names = kernels.kernel_names(sites[name], assignment.precision)
+        here = kernels.kernel_names(sites[name], assignment.precision)
+        names = (*here, *elsewhere.get((name, assignment.precision), ()))
         if assignment.kernel not in names:
             allowed = ", ".join(names)
             raise PolicyError(

@@ -4,6 +4,7 @@ from tuner.measurement import Confirmation
 from tuner.report import numbers
 from tuner.report.metrics import drop_cell
 from tuner.report.points import drop_text, latency_text
+from tuner.shapes import weights_text
 from tuner.study import Choice
 
 
@@ -15,6 +16,9 @@ def explain_choice(choice: Choice) -> list[str]:
         f"Latency {latency_text(measured.latency)} of the baseline, drop {drop_text(measured.quality)}, "
         f"weights {numbers.size(measured.memory.weight_bytes)}."
     ]
+    if measured.shapes:
+        each = ", ".join(f"{name} {latency_text(shape.latency)}" for name, shape in measured.shapes.items())
+        said.append(f"That is the weighted sum {weights_text(measured.shapes)}: {each}.")
     if measured.latency.contended:
         said.append(f"Contended while it was timed: {measured.latency.contended}.")
     if isinstance(point.confirmation, Confirmation):

@@ -12,6 +12,7 @@ from tuner.report.json_text import finite
 from tuner.report.layers import refusal_notes
 from tuner.report.metrics import explain_constraints, metric_cells, metric_columns, metric_names, metrics_report
 from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
+from tuner.report.shapes import explain_shapes, shape_cells, shape_columns, shape_names, shapes_report
 from tuner.report.table import DIM, Column, Row, write_table
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ COLUMNS = (
     Column("ran as requested", spare=1),
     Column("confirmed", spare=3),
 )
-_AFTER_DROP = next(number for number, column in enumerate(COLUMNS, 1) if column.title == "drop (95 %)")
+_AFTER_LATENCY, _AFTER_DROP = (
+    next(number for number, column in enumerate(COLUMNS, 1) if column.title == title)
+    for title in ("latency (95 %)", "drop (95 %)")
+)
 _CSV = (
     *("trial", "label", "latency_ratio", "latency_low", "latency_high", "latency_ms", "quality", "quality_drop"),
     *("drop_low", "drop_high", "memory_bytes", "weight_bytes", "confirmed"),
@@ -50,9 +54,8 @@ def write_front(
 ) -> None:
     """The front, fastest first, below it the reference points that it beats, and what a reader should know."""
     shown = [*points, *references]
-    names = metric_names(shown)
-    rows = [Row(point_cells(point, names)) for point in points]
-    rows += [Row(point_cells(point, names), DIM) for point in references]
+    rows = [Row(point_cells(point, shown)) for point in points]
+    rows += [Row(point_cells(point, shown), DIM) for point in references]
     write_table(front_columns(shown), rows, file, width=width)
     file.write("\n")
     if references:
@@ -63,8 +66,9 @@ def write_front(
 
 
 def front_columns(points: Sequence[Point]) -> tuple[Column, ...]:
-    """COLUMNS, and one more for each further metric of the points."""
-    return (*COLUMNS[:_AFTER_DROP], *metric_columns(points), *COLUMNS[_AFTER_DROP:])
+    """COLUMNS, and one more for each kind of call and each further metric of the points."""
+    before, between, after = COLUMNS[:_AFTER_LATENCY], COLUMNS[_AFTER_LATENCY:_AFTER_DROP], COLUMNS[_AFTER_DROP:]
+    return (*before, *shape_columns(points), *between, *metric_columns(points), *after)
 
 
 def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[str]:
@@ -77,6 +81,7 @@ def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[st
             f"One point only: {points[0].label} is at least as good as everything else in every objective, "
             "so there is nothing to trade."
         )
+    said += explain_shapes(points)
     constraints = explain_constraints(points)
     said += [] if constraints is None else [constraints]
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
@@ -119,17 +124,18 @@ def limit_of(record: "StudyRecord") -> str | None:
     )
 
 
-def point_cells(point: Point, metrics: Sequence[str] = ()) -> tuple[str, ...]:
-    """One text per column of COLUMNS, and after the drop one per further metric."""
+def point_cells(point: Point, shown: Sequence[Point]) -> tuple[str, ...]:
+    """One text per column of `front_columns(shown)`."""
     measured = point.measurement
     return (
         trial_text(point.trial),
         label_text(point.label),
         latency_text(measured.latency),
+        *shape_cells(point, shape_names(shown)),
         numbers.milliseconds(measured.latency.milliseconds),
         numbers.quality(measured.quality.value),
         drop_text(measured.quality),
-        *metric_cells(point, metrics),
+        *metric_cells(point, metric_names(shown)),
         numbers.size(measured.memory.total_bytes),
         numbers.size(measured.memory.weight_bytes),
         ran_as_requested(point.policy, measured),
@@ -138,14 +144,20 @@ def point_cells(point: Point, metrics: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def write_front_csv(points: Sequence[Point], file: TextIO) -> None:
-    """One line per point: the fields of the JSON form without the policy; NAME and NAME_drop for a further metric."""
-    fields = [field for name in metric_names(points) for field in (name, f"{name}_drop")]
+    """One line per point: the fields of the JSON form without the policy.
+
+    For each kind of call NAME_latency_ratio and NAME_latency_ms, for a further metric NAME and NAME_drop.
+    """
+    fields = [field for name in shape_names(points) for field in (f"{name}_latency_ratio", f"{name}_latency_ms")]
+    fields += [field for name in metric_names(points) for field in (name, f"{name}_drop")]
     writer = csv.DictWriter(file, [*_CSV, *fields], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for point in points:
         form = point_json(point)
         further = form["metrics"].items()
         values = {name: metric["value"] for name, metric in further}
+        for name, shape in form["shapes"].items():
+            values |= {f"{name}_{field}": shape[field] for field in ("latency_ratio", "latency_ms")}
         writer.writerow(form | values | {f"{name}_drop": metric["drop"] for name, metric in further})
 
 
@@ -186,6 +198,7 @@ def point_json(point: Point) -> dict[str, Any]:
         "latency_high": finite(latency.high),
         "latency_ms": finite(latency.milliseconds),
         **timing_json(latency),
+        "shapes": shapes_report(point.measurement.shapes),
         "quality": finite(quality.value),
         "quality_drop": finite(quality.drop),
         "drop_low": finite(quality.drop_low),

@@ -8,7 +8,6 @@ from tuner.front import Point
 from tuner.policy import Policy
 from tuner.report import numbers
 from tuner.report.front import explain_front, front_columns, limits_of, point_cells
-from tuner.report.metrics import metric_names
 from tuner.report.studies import constraints_text, device_text
 
 if TYPE_CHECKING:
@@ -32,14 +31,15 @@ def front_html(
     study: str, points: Sequence[Point], references: Sequence[Point], ties: Mapping[int, Point] | None = None
 ) -> str:
     """The front as a table, with what it beats below."""
-    columns, names = front_columns([*points, *references]), metric_names([*points, *references])
+    shown = [*points, *references]
+    columns = front_columns(shown)
     titles = [column.title for column in columns]
     right = [column.right for column in columns]
-    rows = [point_cells(point, names) for point in points]
+    rows = [point_cells(point, shown) for point in points]
     parts = [f"<p>Front of study <b>{escape(study)}</b></p>", table_html(titles, rows, right)]
     if references:
         parts.append("<p>For comparison, not on the front:</p>")
-        parts.append(table_html(titles, [point_cells(point, names) for point in references], right))
+        parts.append(table_html(titles, [point_cells(point, shown) for point in references], right))
     parts += [f"<p>{escape(sentence)}</p>" for sentence in explain_front(points, ties or {})]
     return "\n".join(parts)
 

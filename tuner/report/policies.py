@@ -13,6 +13,7 @@ from tuner.report.front import point_json, timing_json
 from tuner.report.json_text import finite
 from tuner.report.metrics import drop_cell, metric_facts, metrics_report
 from tuner.report.points import AS_REQUESTED, drop_text, latency_text, trial_text
+from tuner.report.shapes import shape_facts, shapes_report
 from tuner.report.table import DIM, YELLOW, Column, Row, write_table
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
         ("label", point.label),
         ("on the front", "yes" if point.on_front else "no"),
         ("latency", f"{latency_text(measured.latency)}, {numbers.milliseconds(measured.latency.milliseconds)} ms"),
+        *shape_facts(measured.shapes),
         *timing_facts(measured.latency),
         ("quality", numbers.quality(measured.quality.value)),
         ("drop", f"{drop_text(measured.quality)}, {measured.quality.examples} examples, {measured.quality.method}"),
@@ -119,8 +121,9 @@ def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
     quality = confirmation.quality
     contended = f"; contended: {confirmation.latency.contended}" if confirmation.latency.contended else ""
     metrics = "".join(f", {name} {drop_cell(metric)}" for name, metric in confirmation.metrics.items())
+    shapes = "".join(f", {name} {latency_text(shape.latency)}" for name, shape in confirmation.shapes.items())
     return (
-        f"latency {latency_text(confirmation.latency)}, holdout {numbers.quality(quality.value)}, "
+        f"latency {latency_text(confirmation.latency)}{shapes}, holdout {numbers.quality(quality.value)}, "
         f"drop {drop_text(quality)}{metrics}, {quality.examples} examples{contended}"
     )
 
@@ -147,6 +150,7 @@ def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:
         "latency_low": finite(latency.low),
         "latency_high": finite(latency.high),
         **timing_json(latency),
+        "shapes": shapes_report(confirmation.shapes),
         "quality": finite(quality.value),
         "quality_drop": finite(quality.drop),
         "drop_low": finite(quality.drop_low),

@@ -3,7 +3,7 @@
 import math
 from typing import Any, TextIO
 
-from tuner.measurement import Confirmation, Failure, FurtherMetric
+from tuner.measurement import Confirmation, Failure, FurtherMetric, ShapeLatency
 from tuner.report import numbers
 from tuner.report.json_text import finite
 from tuner.report.metrics import drop_cell
@@ -57,6 +57,7 @@ def _rows(verification: Verification, result: Confirmation) -> list[Row]:
     allowed = f"allowed {verification.allowed_drop:.4g}"
     return [
         Row(("latency", latency_text(result.latency), f"{recorded}{slack}", _yes(verification.latency_holds))),
+        *(_shape_row(verification, name, shape) for name, shape in result.shapes.items()),
         Row(
             (
                 "drop",
@@ -67,6 +68,12 @@ def _rows(verification: Verification, result: Confirmation) -> list[Row]:
         ),
         *(_metric_row(name, metric) for name, metric in result.metrics.items()),
     ]
+
+
+def _shape_row(verification: Verification, name: str, shape: ShapeLatency) -> Row:
+    before = verification.recorded_shapes.get(name)
+    recorded = numbers.MISSING if before is None else latency_text(before.latency)
+    return Row((f"  {name} x {shape.weight:g}", latency_text(shape.latency), recorded, ""))
 
 
 def _metric_row(name: str, metric: FurtherMetric) -> Row:

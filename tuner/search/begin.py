@@ -15,6 +15,7 @@ from tuner.search.progress import Progress
 from tuner.search.settings import Settings
 from tuner.search.spaces import ResolvedSpace, find_space, resolve_space
 from tuner.search.support import Tries, complete_probe, known_probe, refused_of
+from tuner.shapes import weights_text
 from tuner.store import Store, StudyRecord
 from tuner.task import Task
 
@@ -110,6 +111,9 @@ def _check_same_measuring(known: StudyRecord, task: Task, program: Program) -> N
         "metric": (known.metric, task.metric.name),
         "constraints": (_text(known.constraints), _text(_constraints_of(task))),
     }
+    if known.baseline is not None:
+        before, now = (weights_text(shapes) or "of its batches" for shapes in (known.baseline.shapes, task.shapes))
+        pairs["input shapes"] = (before, now)
     for what, (before, now) in pairs.items():
         if before != now:
             raise InputError(

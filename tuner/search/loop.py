@@ -188,6 +188,7 @@ class Loop:
         return make_policy(
             self._program,
             {name: Assignment(precision=p, kernel=self._table.best(name, p)) for name, p in precisions.items()},
+            elsewhere=self._table.kernels,
         )
 
     def _show(self, label: str, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ from tuner.errors import InputError
 from tuner.isolation import CHILD
 from tuner.measure import Evaluator, IsolatedEvaluator, device_name, make_evaluator
 from tuner.measure.sending import leave_memory_to_child
-from tuner.measurement import RESIDENT
+from tuner.measurement import RESIDENT, reference_ms
 from tuner.policy import Policy
 from tuner.policy_fit import check_fits
 from tuner.program import Program
@@ -30,6 +30,7 @@ from tuner.search.samplers import EXHAUSTIVE, NSGA2
 from tuner.search.settings import DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
 from tuner.search.support import keep_probe, known_probe
+from tuner.shapes import Shapes, weights_text
 from tuner.store import Store
 from tuner.study import DEFAULT_STORAGE, Study
 from tuner.task import Task, check_task
@@ -157,7 +158,7 @@ def _run(
     """Measures; `store` is None where the first study of a file begins."""
     for note in (*program.notes, *unavailable_notes(begun.resolved.resolution.refused)):
         display.note(f"Note: {note}")
-    _announce(begun, display)
+    _announce(begun, task.shapes, display)
     with _make_evaluator(begun, settings, task, program, display) as evaluator, ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         probe = known_probe(store)
@@ -195,7 +196,7 @@ def _run(
         loop.confirm()
 
 
-def _announce(begun: Beginning, display: Progress) -> None:
+def _announce(begun: Beginning, shapes: Shapes, display: Progress) -> None:
     """Says what begins, and how large it is."""
     space = ChoiceSpace.from_resolution(begun.resolved.resolution)
     display.note(
@@ -203,6 +204,8 @@ def _announce(begun: Beginning, display: Progress) -> None:
         f"{len(space.free)} {'choice' if len(space.free) == 1 else 'choices'}, "
         f"{numbers.amount(space.size)} {'policy' if space.size == 1 else 'policies'}, on {device_name()}."
     )
+    if shapes:
+        display.note(f"Latency is that of the weighted sum {weights_text(shapes)}.")
 
 
 def _make_evaluator(
@@ -219,7 +222,7 @@ def _make_evaluator(
         say=display.note,
         max_drop=begun.drop,
         objectives=record.objectives,
-        reference_ms=None if record.baseline is None else record.baseline.latency.milliseconds,
+        reference_ms=None if record.baseline is None else reference_ms(record.baseline),
         seed=record.seed,
     )
 

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PolicyError, StoreError
 from tuner.front import Point
-from tuner.measurement import Confirmation, Costs, Failure, FurtherMetric, Latency, Measurement, Memory, Quality
+from tuner.measurement import (
+    Confirmation,
+    Costs,
+    Failure,
+    FurtherMetric,
+    Latency,
+    Measurement,
+    Memory,
+    Quality,
+    ShapeLatency,
+)
 from tuner.policy import Policy, ProgramSignature
 from tuner.policy_json import policy_from_json, policy_to_json
-from tuner.provenance import metrics_from_json, metrics_to_json
+from tuner.provenance import metrics_from_json, metrics_to_json, shapes_from_json, shapes_to_json
 from tuner.store.models import CONFIRMATION, SEARCH, CandidateRow, LayerRow, OutcomeRow, StudyRow
 from tuner.store.owner import Owner
 from tuner.store.records import CandidateRecord, StudyCounts, StudyRecord
@@ -170,6 +180,7 @@ def outcome_to_row(candidate_id: int, outcome: Measurement | Confirmation | Fail
     _fill(row, _LATENCY, outcome.latency)
     _fill(row, _QUALITY, outcome.quality)
     row.metrics = metrics_to_json(outcome.metrics) or None
+    row.shapes = shapes_to_json(outcome.shapes) or None
     if isinstance(outcome, Measurement):
         _fill(row, _MEMORY, outcome.memory)
         row.costs, row.effective = _costs(outcome.costs), dict(outcome.effective)
@@ -184,7 +195,7 @@ def row_to_outcome(row: OutcomeRow) -> Measurement | Confirmation | Failure:
         return Failure(cause=row.failure_cause, message=message, layer=row.failure_layer, costs=costs)
     latency, quality = _read(Latency, _LATENCY, row), _read(Quality, _QUALITY, row)
     if row.kind == CONFIRMATION:
-        return Confirmation(latency=latency, quality=quality, metrics=_metrics(row))
+        return Confirmation(latency=latency, quality=quality, metrics=_metrics(row), shapes=_shapes(row))
     return Measurement(
         latency=latency,
         quality=quality,
@@ -192,6 +203,7 @@ def row_to_outcome(row: OutcomeRow) -> Measurement | Confirmation | Failure:
         costs=Costs(**row.costs),
         effective=MappingProxyType(dict(row.effective)),
         metrics=_metrics(row),
+        shapes=_shapes(row),
     )
 
 
@@ -213,6 +225,10 @@ def _fill(row: OutcomeRow, fields: dict[str, str], record: Any) -> None:
 
 def _metrics(row: OutcomeRow) -> MappingProxyType[str, FurtherMetric]:
     return metrics_from_json(row.metrics or {}, f"measurement {row.id}")
+
+
+def _shapes(row: OutcomeRow) -> MappingProxyType[str, ShapeLatency]:
+    return shapes_from_json(row.shapes or {}, f"measurement {row.id}")
 
 
 def _costs(costs: Costs) -> dict[str, Any]:

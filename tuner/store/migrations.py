@@ -4,6 +4,7 @@ History:
     1_first_schema   study, layer, candidate, measurement, front, probe.
     2_noise          measurement: p95, p99, throughput, calls, baseline, contended. study: refused.
     3_metrics        measurement: metrics. study: constraints.
+    4_shapes         measurement: shapes.
 
 To change the schema: change models.py, append a Migration that brings the tables of the previous version there, and
 keep a database of the previous version in tests/assets. A new database is made from the models and marked with every
@@ -50,6 +51,10 @@ def _add_metrics(connection: Connection) -> None:
     _add_columns(connection, "tuner_study", Column("constraints", JSON()))
 
 
+def _add_shapes(connection: Connection) -> None:
+    _add_columns(connection, "tuner_measurement", Column("shapes", JSON()))
+
+
 def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> None:
     """Columns that may be null, at the end of a table."""
     for column in columns:
@@ -62,6 +67,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(name="1_first_schema", apply=Base.metadata.create_all),
     Migration(name="2_noise", apply=_add_noise),
     Migration(name="3_metrics", apply=_add_metrics),
+    Migration(name="4_shapes", apply=_add_shapes),
 )
 
 

@@ -158,6 +158,9 @@ class OutcomeRow(Base):
     metrics: Mapped[dict[str, Any] | None] = mapped_column(
         JSON(none_as_null=True), comment="Further metrics -> value, drop, interval, allowed drop; null without any."
     )
+    shapes: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="Kinds of call -> latency and weight, latency_* being their sum; null for one."
+    )
 
 
 class FrontRow(Base):
