@@ -152,7 +152,7 @@ MISTAKES = [
         ("scale",),
         {},
         "policy.json: the policy has an unknown field 'scale'; "
-        "the fields are format, layers, scales, inputs, split_scans, provenance",
+        "the fields are format, layers, scales, fusions, inputs, split_scans, provenance",
     ),
     (("scales",), [], f"policy.json: field 'scales' is [] where an object belongs; {AGAIN}"),
     (

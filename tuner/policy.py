@@ -23,6 +23,23 @@ class Assignment:
         return str(self.precision) if self.kernel == PLAIN else f"{self.precision} [{self.kernel}]"
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class Fusion:
+    """One rewrite across layers or what lies between them.
+
+    Attributes:
+        kind: "affine": what the model multiplies the layer's result by and adds to it, per output channel, is packed
+            with its weight.
+        layers: the layers of the edge, in program order.
+    """
+
+    kind: str
+    layers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {' > '.join(self.layers)}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramSignature:
     """What a policy must find in a program to fit it; the same for every batch size and JAX version."""
@@ -43,6 +60,7 @@ class Policy:
     Args:
         assignments: (layer name, assignment) for every layer, in program order.
         scales: (layer name, calibrated numbers) for layers that need them.
+        fusions: rewrites across layers, sorted.
         program: the program it was made for; not part of the policy's identity.
         provenance: JSON-able facts on where it was measured; not part of the policy's identity.
     """
@@ -51,6 +69,7 @@ class Policy:
     scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
     program: ProgramSignature | None = field(default=None, compare=False)
     provenance: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    fusions: tuple[Fusion, ...] = ()
 
     def __getitem__(self, name: str) -> Assignment:
         for layer, assignment in self.assignments:
@@ -86,9 +105,11 @@ class Policy:
 
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of assignments and scales: equal for equal policies, in every process."""
-        content = [[name, str(a.precision), a.kernel] for name, a in self.assignments]
-        text = json.dumps([content, self.scales], separators=(",", ":"))
+        """Hex SHA-256 of assignments, scales and fusions: equal for equal policies, in every process."""
+        content: list[Any] = [[[name, str(a.precision), a.kernel] for name, a in self.assignments], self.scales]
+        if self.fusions:  # left out where there are none, as before there was such a thing
+            content.append([[fusion.kind, *fusion.layers] for fusion in self.fusions])
+        text = json.dumps(content, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def assign(self, name: str, assignment: Assignment) -> "Policy":

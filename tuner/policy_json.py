@@ -3,6 +3,7 @@
     {"format": 1,
      "layers": [{"name": ..., "kind": ..., "shape": [...], "precision": "i8/i8/i32", "kernel": "plain"}, ...],
      "scales": {layer name: [number, ...]},
+     "fusions": [{"kind": "affine", "layers": [layer name, ...]}, ...], left out where there are none,
      "inputs": the inputs the program was captured with, null where JSON cannot say them,
      "split_scans": true where the layers of a scan are listed by iteration, else left out,
      "provenance": {where it was measured, and what}}
@@ -18,13 +19,13 @@ from typing import Any
 from search_spaces import Precision, SearchSpaceError
 from tuner.errors import PolicyError
 from tuner.json_fields import REMEDY, get_field, refuse_unknown, require, require_finite, shown, without_nan
-from tuner.policy import PLAIN, Assignment, Policy, ProgramSignature
+from tuner.policy import PLAIN, Assignment, Fusion, Policy, ProgramSignature
 from tuner.provenance import check_provenance
 
 # History: 1, the first.
 FORMAT = 1
 
-_FIELDS = ("format", "layers", "scales", "inputs", "split_scans", "provenance")
+_FIELDS = ("format", "layers", "scales", "fusions", "inputs", "split_scans", "provenance")
 _LAYER_FIELDS = ("name", "kind", "shape", "precision", "kernel")
 
 
@@ -40,6 +41,8 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
         document["layers"].append(layer | {"precision": str(assignment.precision), "kernel": assignment.kernel})
     if policy.scales:
         document["scales"] = {name: list(numbers) for name, numbers in policy.scales}
+    if policy.fusions:
+        document["fusions"] = [{"kind": fusion.kind, "layers": list(fusion.layers)} for fusion in policy.fusions]
     if policy.program is not None:
         document["inputs"] = json.loads(policy.program.inputs) if policy.program.inputs else None
         if policy.program.split_scans:
@@ -76,6 +79,7 @@ def policy_from_json(document: Any, where: str) -> Policy:
         scales=_read_scales(document.get("scales", {}), names, where),
         program=_read_signature(document, layers, where),
         provenance=check_provenance(document.get("provenance"), where),
+        fusions=_read_fusions(document.get("fusions", []), names, where),
     )
 
 
@@ -122,6 +126,22 @@ def _read_scales(scales: Any, names: set[str], where: str) -> tuple[tuple[str, t
         require(numbers, list, where, f"field {name!r} of the scales")
         read.append((name, tuple(require_finite(number, where, f"a scale of layer {name!r}") for number in numbers)))
     return tuple(read)
+
+
+def _read_fusions(fusions: Any, names: set[str], where: str) -> tuple[Fusion, ...]:
+    require(fusions, list, where, "field 'fusions'")
+    read = set()
+    for position, fusion in enumerate(fusions, start=1):
+        thing = f"fusion {position}"
+        require(fusion, dict, where, thing)
+        refuse_unknown(fusion, ("kind", "layers"), where, thing)
+        kind = get_field(fusion, "kind", str, where, thing)
+        layers = get_field(fusion, "layers", list, where, thing)
+        for name in layers:
+            if name not in names:
+                raise PolicyError(f"{where}: {thing} is of layer {name!r}, which it does not list; {REMEDY}")
+        read.add(Fusion(kind, tuple(layers)))
+    return tuple(sorted(read))
 
 
 def _read_signature(document: dict[str, Any], layers: list[Any], where: str) -> ProgramSignature | None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from tuner.policy import Assignment, Policy
 from tuner.program import control_flow
+from tuner.program.affine import Affine, fold
 from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources_besides, split_axes
+from tuner.program.fusions import affines_of
 from tuner.program.packing import Packing, packings
 from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
@@ -33,6 +35,7 @@ class Plan:
         assignments: identity of a site -> its assignment, for sites that do not stay as written.
         packings: the packed weights.
         slots: identity of a site with a packed weight -> name of that weight.
+        affines: identity of a site -> what is folded into it.
         turns: identity of a site -> the permutation of the packed weight's axes that its kernel wants, None for none.
         names: identity of a site -> its layer's name, for all sites.
         input_assignments: one per input leaf.
@@ -50,6 +53,7 @@ class Plan:
     assignments: Mapping[int, Assignment]
     packings: tuple[Packing, ...]
     slots: Mapping[int, str]
+    affines: Mapping[int, Affine]
     turns: Mapping[int, tuple[int, ...] | None]
     names: Mapping[int, str]
     input_assignments: tuple[Assignment, ...]
@@ -102,22 +106,25 @@ def plan(program: Program, policy: Policy, *, watched: bool = False) -> Plan:
             continue
         assignments.update((id(site), assignment) for site in sites)
         packed.extend(packings(name, sites, assignment, around))
+    affines = affines_of(policy, segmented, packed, program)
+    steps = fold(segmented.steps, affines)
     chosen = [Assignment() if i is None else policy[program.layers[i].name] for i in program.input_layers]
     draft = Plan(
         program=program,
-        steps=segmented.steps,
+        steps=steps,
         leaders=segmented.leaders,
         assignments=assignments,
         packings=tuple(packed),
         slots={site: packing.name for packing in packed for site in packing.turns},
+        affines=affines,
         turns={site: turn for packing in packed for site, turn in packing.turns.items()},
         names={id(site): name for name, sites, _ in segmented.layers for site in sites},
         input_assignments=tuple(chosen),
         needed=frozenset(),
         read_slices=frozenset(),
         rows={},
-        regions=find_regions(segmented.steps, assignments),
-        freed=tuple(last_uses(segmented.steps, program.outputs)),
+        regions=find_regions(steps, assignments),
+        freed=tuple(last_uses(steps, program.outputs)),
         watched=watched,
     )
     reads = list(reads_of(draft, draft.steps, program.outputs))

@@ -7,6 +7,7 @@ from search_spaces import ORIGINAL, Precision
 from tuner.errors import PolicyError
 from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import kernels
+from tuner.program.fusions import check_fusions
 from tuner.program.kernels import supports
 from tuner.program.layer import EMBEDDING, INPUT, Layer
 from tuner.program.program import Program
@@ -64,7 +65,7 @@ def check_runs(policy: Policy, program: Program, where: str = "the policy") -> N
         where: what messages call the policy.
 
     Raises:
-        PolicyError: a precision is not available, or not for such a layer, or a kernel does not exist.
+        PolicyError: a precision is not available, or not for such a layer, or a kernel does not exist, or a fusion.
     """
     sites, assignments = _sites_by_layer(program), dict(policy.assignments)
     for layer in program.layers:
@@ -77,6 +78,7 @@ def check_runs(policy: Policy, program: Program, where: str = "the policy") -> N
                 f"{where}: layer {layer.name!r} has no kernel {assignment.kernel!r} in this version; "
                 "upgrade jax-precision-tuner, or search here and export the policy again"
             )
+    check_fusions(policy, program, where)
 
 
 def uniform_policy(

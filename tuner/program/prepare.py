@@ -1,6 +1,6 @@
 """Prepare: a function, its parameters and a policy -> packed parameters and a pure function of them and the inputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -9,12 +9,12 @@ import jax
 from jax.sharding import PartitionSpec
 
 from tuner.errors import CaptureError, InputError, PolicyError
-from tuner.policy import Assignment, Policy
+from tuner.policy import Policy
 from tuner.policy_fit import check_fits, difference_text
 from tuner.program import kernels
 from tuner.program.capture import capture
 from tuner.program.checked import FiniteCheck, raise_for, refuse_inside
-from tuner.program.expression import Slice, evaluate, slices_in, split_axes
+from tuner.program.expression import Expression, Slice, evaluate, slices_in, split_axes
 from tuner.program.gradients import refuse_gradients
 from tuner.program.input_specs import text_to_specs
 from tuner.program.plan import Plan, plan
@@ -201,10 +201,7 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     """The packed parameters: weights of assigned layers in their formats, and what else the rewritten function reads."""
     leaves = jax.tree_util.tree_leaves(params)
     memo: dict[int, list[Any]] = {}
-    layers = {
-        packing.name: _pack_weight(packing.owner, plan.assignments[id(packing.owner)], leaves, memo)
-        for packing in plan.packings
-    }
+    layers = {packing.name: _pack_weight(plan, packing.owner, leaves, memo) for packing in plan.packings}
     kept = {
         path: jax.numpy.asarray(leaf)
         for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))
@@ -215,13 +212,19 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     return {PARAMETERS: kept, LAYERS: layers}
 
 
-def _pack_weight(site: Site, assignment: Assignment, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
+def _pack_weight(plan: Plan, site: Site, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
     """One packed weight; under a scan, those of all its iterations at once, stacked along the first axis."""
-    weight = site.weight
+    weight, assignment, affine = site.weight, plan.assignments[id(site)], plan.affines.get(id(site))
     assert weight is not None  # only sites with a weight have a slot
-    return for_all_iterations(
-        site, lambda memo: kernels.pack(site, assignment, evaluate(weight, leaves, memo)), leaves, memo
-    )
+
+    def packed(memo: dict[int, list[Any]]) -> dict[str, Any]:
+        given = evaluate(weight, leaves, memo)
+        if affine is None:
+            return kernels.pack(site, assignment, given)
+        scale, offset = affine.scale_and_offset(lambda expression: evaluate(expression, leaves, memo))
+        return kernels.pack(site, assignment, given * scale, offset)
+
+    return for_all_iterations(site, packed, leaves, memo, () if affine is None else affine.values)
 
 
 def for_all_iterations(
@@ -229,6 +232,7 @@ def for_all_iterations(
     function: Callable[[dict[int, list[Any]]], dict[Any, Any]],
     leaves: list[Any],
     memo: dict[int, list[Any]],
+    more: Sequence[Expression] = (),
 ) -> dict[Any, Any]:
     """What a function of a weight gives, where the weight is one slice per iteration: for all of them, stacked.
 
@@ -237,9 +241,10 @@ def for_all_iterations(
         function: finds in its argument the slices that the weight is evaluated with.
         leaves: parameter values by position.
         memo: as of `evaluate`.
+        more: what the function evaluates besides the weight.
     """
     assert site.weight is not None  # it is called for weights
-    pieces = slices_in(site.weight)
+    pieces = list({id(piece): piece for value in (site.weight, *more) for piece in slices_in(value)}.values())
 
     def within(loops: list[int], memo: dict[int, list[Any]]) -> dict[Any, Any]:
         if not loops:

@@ -13,7 +13,7 @@ from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather, ragged
 from tuner.program.kernels.alike import Alike
-from tuner.program.kernels.operands import Packed, hold
+from tuner.program.kernels.operands import OFFSET, Packed, hold
 from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
 from tuner.program.layer import DOT, EMBEDDING, INPUT, Layer
 from tuner.program.steps import Site
@@ -53,9 +53,10 @@ def has_kernel(site: Site, name: str) -> bool:
     return find_kernel(site, name) is not None
 
 
-def pack(site: Site, assignment: Assignment, weight: Any) -> dict[str, Any]:
-    """The arrays that stand for the weight of an operation, laid out for its kernel."""
-    return turn(held_weight(site, assignment, weight), kernel_of(site, assignment).order(site))
+def pack(site: Site, assignment: Assignment, weight: Any, offset: Any = None) -> dict[str, Any]:
+    """The arrays that stand for the weight of an operation, laid out for its kernel, with what is added to its result."""
+    packed = turn(held_weight(site, assignment, weight), kernel_of(site, assignment).order(site))
+    return packed if offset is None else {**packed, OFFSET: offset}
 
 
 def held_activations(
@@ -81,7 +82,7 @@ def turn(packed: Packed, axes: tuple[int, ...] | None) -> dict[str, Any]:
     """A packed weight with its axes in another order; None leaves it as it is."""
     if axes is None or axes == tuple(range(len(axes))):
         return dict(packed)
-    return {name: jnp.transpose(part, axes) for name, part in packed.items()}
+    return {name: part if name == OFFSET else jnp.transpose(part, axes) for name, part in packed.items()}
 
 
 def run(site: Site, assignment: Assignment, packed: Packed | None, operands: list[Any]) -> Any:
@@ -94,6 +95,8 @@ def run(site: Site, assignment: Assignment, packed: Packed | None, operands: lis
 def _run(packed: Packed | None, operands: list[Any], *, operation: Alike, assignment: Assignment) -> Any:
     site = operation.site
     result = kernel_of(site, assignment).run(site, assignment.precision, packed, operands)
+    if packed is not None and OFFSET in packed:
+        result = result.astype(jnp.float32) + packed[OFFSET]
     (out,) = site.eqn.outvars
     output = assignment.precision.output
     if output is not None and _bits(out.aval.dtype) > output.bits:

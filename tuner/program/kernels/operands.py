@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from search_spaces import Format, Precision
 from search_spaces.quantize import cast, quantize
 
-# What prepare keeps of a weight: "weight", and "scale" where the format needs one.
+# What prepare keeps of a weight: "weight", "scale" where the format needs one, and "offset" where something is folded in.
 Packed = Mapping[str, Any]
+OFFSET = "offset"
 
 
 def hold(value: Any, format: Format, axes: tuple[int, ...]) -> dict[str, Any]:
