@@ -18,6 +18,7 @@ from tensorflow_datasets.image_classification import mnist
 import tuner.data
 from studies._cache import cache_folder, console
 from tuner.errors import InputError, error_line
+from tuner.tfds_source import DAMAGED as DAMAGED
 
 NAMES = ("fashion_mnist", "mnist")
 FETCH = "python -m studies.fetch"
@@ -30,8 +31,6 @@ FILES = {
     "t10k-images-idx3-ubyte.gz": 1504176627,
     "t10k-labels-idx1-ubyte.gz": 1504176627,
 }
-# What reading a damaged data set raises.
-DAMAGED = (OSError, RuntimeError, ValueError, IndexError)
 
 
 def read_split(name: str, split: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -43,9 +42,9 @@ def read_split(name: str, split: str) -> dict[str, np.ndarray[Any, Any]]:
         raise InputError(f"the data set {name} is not in {builder.data_path}; run `{FETCH} {name}` once to fetch it")
     try:
         batches = list(tuner.data.tfds(builder, split=split))
-    except DAMAGED as error:
+    except (*DAMAGED, InputError) as error:
         raise InputError(
-            f"the data set {name} in {builder.data_path} is damaged ({error}); run `{FETCH} {name}` to build it again"
+            f"the data set {name} in {builder.data_path} is damaged ({error.__cause__ or error}); run `{FETCH} {name}` to build it again"
         ) from error
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return {"images": images[..., 0], "labels": labels.astype(np.int32)}

@@ -1,5 +1,6 @@
 """Evaluation data: arrays, pytrees or batches in; splits of numpy arrays with a leading example axis out."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -148,7 +149,7 @@ def _leaves(tree: PyTree) -> list[Any]:
 
 def _read_batches(batches: Any, labels: Any, paired: bool, what: str) -> Split:
     inputs_seen, labels_seen = [], []
-    for batch in batches:
+    for batch in _ending(batches, what):
         if paired:
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise InputError(
@@ -165,8 +166,26 @@ def _read_batches(batches: Any, labels: Any, paired: bool, what: str) -> Split:
 def _read_labels(labels: Any, what: str) -> PyTree:
     what = f"labels of {what}"
     if labels is not None and is_iterable_of_batches(labels, paired=False):
-        return _concatenate([_to_numpy(batch, what) for batch in labels], what)
+        return _concatenate([_to_numpy(batch, what) for batch in _ending(labels, what)], what)
     return _to_numpy(labels, what)
+
+
+def _ending(batches: Any, what: str) -> Iterator[Any]:
+    """The batches, until they hold more than this machine could: loaders for training often begin again at their end."""
+    room, held = _memory_bytes() // 2, 0
+    for batch in batches:
+        held += sum(int(getattr(leaf, "nbytes", 0)) for leaf in _leaves(batch))
+        if held > room:
+            raise InputError(
+                f"{what} yields more than {held / 2**30:.3g} GiB, half of this machine's memory, and may never end; give "
+                "fewer examples, a loader that does not repeat itself, or itertools.islice of it"
+            )
+        yield batch
+
+
+def _memory_bytes() -> int:
+    known = hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 64 * 2**30
 
 
 def _concatenate(parts: list[Any], what: str) -> PyTree:
@@ -190,7 +209,15 @@ def _to_numpy(tree: PyTree, what: str) -> PyTree:
         where = f"{what}{jax.tree_util.keystr(path)}"
         if not hasattr(leaf, "__array__"):
             raise InputError(f"{where} is a {type(leaf).__name__}, not an array; give numpy or JAX arrays")
-        array = np.asarray(leaf)
+        if hasattr(leaf, "detach") and hasattr(leaf, "cpu"):  # a tensor of PyTorch, perhaps with gradients or on a GPU
+            leaf = leaf.detach().cpu()
+        try:
+            array = np.asarray(leaf)
+        except Exception as error:  # whatever another library's array says
+            raise InputError(
+                f"{where} is a {type(leaf).__name__} that numpy cannot read ({error_line(error)}); give it in a dtype "
+                "that numpy has, such as float32"
+            ) from error
         if array.dtype.kind in "OUSMm":
             raise InputError(f"{where} has dtype {array.dtype}, which JAX cannot hold; give numbers")
         if array.ndim == 0:

@@ -8,6 +8,8 @@ import numpy as np
 
 from tuner.errors import InputError, error_line
 
+# What reading a damaged data set raises.
+DAMAGED = (OSError, RuntimeError, ValueError, IndexError)
 # What prepares a data set so that it can be read without TensorFlow.
 PREPARE = 'tensorflow_datasets.builder({name!r}, file_format="array_record").download_and_prepare()'
 
@@ -30,9 +32,12 @@ def tfds(
             f"data set {builder.name!r} is not prepared in {builder.data_dir}; run "
             f"{PREPARE.format(name=builder.name)} where there is a network"
         )
+    size: Any = batch_size
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InputError(f"batch_size={batch_size!r} of data set {builder.name!r} is not a whole number of at least 1")
     logging.getLogger("absl").addFilter(_is_news)
     inputs, labels = _chosen_keys(builder, keys)
-    return _read(_open(builder, split), inputs, labels, batch_size)
+    return _read(builder, _open(builder, split), (inputs, labels), batch_size)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -41,7 +46,12 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _find_builder(name: str, data_dir: Any) -> Any:
-    import tensorflow_datasets
+    try:
+        import tensorflow_datasets
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the data set {name!r} needs {error.name}; pip install tensorflow-datasets importlib_resources pillow"
+        ) from error
 
     try:
         return tensorflow_datasets.builder(name, data_dir=data_dir)
@@ -74,7 +84,27 @@ def _chosen_keys(builder: Any, keys: tuple[str, str] | None) -> tuple[str, str]:
     return chosen[0], chosen[1]
 
 
-def _read(source: Any, inputs: str, labels: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
+def _read(builder: Any, source: Any, keys: tuple[str, str], batch_size: int) -> Iterator[tuple[Any, Any]]:
     for start in range(0, len(source), batch_size):
-        records = source.__getitems__(range(start, min(start + batch_size, len(source))))
-        yield np.stack([record[inputs] for record in records]), np.stack([record[labels] for record in records])
+        try:
+            records = source.__getitems__(range(start, min(start + batch_size, len(source))))
+        except DAMAGED as error:
+            raise InputError(
+                f"data set {builder.name!r} in {builder.data_path} is damaged ({error_line(error)}); remove that folder and "
+                f"run {PREPARE.format(name=builder.name)} where there is a network"
+            ) from error
+        inputs, labels = (_stack([record[key] for record in records], key, builder.name) for key in keys)
+        yield inputs, labels
+
+
+def _stack(values: list[Any], key: str, name: str) -> Any:
+    """One feature of several examples, which may be a tree of features."""
+    import jax
+
+    try:
+        return jax.tree_util.tree_map(lambda *leaves: np.stack(leaves), *values)
+    except ValueError as error:
+        raise InputError(
+            f"examples of feature {key!r} of data set {name!r} do not fit together: {error_line(error)}; read them with "
+            "builder.as_data_source() and pad or resize them to one shape"
+        ) from error
