@@ -1,6 +1,6 @@
 """A search with everything real but the measuring: for tests of the loop, its bookkeeping and its resumption."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -11,7 +11,9 @@ from search_spaces import Precision, SearchSpace
 from tests.factories import make_latency, make_quality
 from tuner.diagnosis import Attempt
 from tuner.drop import Drop
+from tuner.effect import Effect, Screening
 from tuner.front import OBJECTIVES
+from tuner.measure import KernelTable
 from tuner.measurement import Confirmation, Failure, Measurement, Memory
 from tuner.policy import Policy
 from tuner.program import Program, capture
@@ -46,6 +48,16 @@ def make_program(layers: int = 3) -> Program:
     return capture(apply, params, (np.ones((4, 8), np.float32),))
 
 
+def make_table(choices: Mapping[str, Sequence[Precision]]) -> KernelTable:
+    """Times that add up to what the fake evaluator finds, for a baseline of ten milliseconds."""
+    layers = [name for name in choices if not name.startswith("input")]
+    return KernelTable(
+        times={f"{name} {p} plain": SPEED[p.weights.name] / 1000 for name in layers for p in choices[name]},
+        signatures={name: ((name, 1),) for name in layers},
+        kernels={(name, p): ("plain",) for name in layers for p in choices[name]},
+    )
+
+
 class FakeEvaluator:
     """Numbers that follow from the policy alone; remembers what it was asked for."""
 
@@ -78,6 +90,20 @@ class FakeEvaluator:
 
     def check(self) -> None:
         pass
+
+    def time_kernels(self, choices, *, known, budget_s) -> KernelTable:
+        return make_table(choices)
+
+    def screen(self, choices, kernels, *, known, budget_s) -> Screening:
+        effects = {
+            name: {
+                str(p): Effect(error=LOSS[p.weights.name], kl=LOSS[p.weights.name] ** 2, examples=8)
+                for p in taken
+                if p.weights.name not in ("original", "f32")
+            }
+            for name, taken in choices.items()
+        }
+        return Screening(effects=effects, seconds=0.1)
 
     def _numbers(self, weights: Sequence[str]) -> Measurement:
         ratio = 1.0 - sum(1 - SPEED[weight] for weight in weights) / 10

@@ -14,10 +14,11 @@ from tests.test_cli_errors import complains
 from tuner import measure
 from tuner.cli import main
 from tuner.diagnosis import Attempt
+from tuner.effect import Screening
 from tuner.errors import InputError
 from tuner.measure import KernelTable
 from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
-from tuner.search import runner
+from tuner.search import runner, screening
 from tuner.store import Store
 from tuner.study import open_study
 
@@ -70,6 +71,7 @@ def _tiny(monkeypatch):
     monkeypatch.setattr(Fake, "made", [])
     monkeypatch.setattr(runner, "make_evaluator", Fake)
     monkeypatch.setattr(measure, "make_evaluator", Fake)
+    monkeypatch.setattr(screening, "make_evaluator", Fake)
     monkeypatch.setattr(runner, "kernel_table", lambda *_, **__: KernelTable())
 
 
@@ -282,6 +284,22 @@ def test_layers_lists_names_and_choices(capsys):
     form = json.loads(run(capsys, "layers", "tiny.py", "--space", "floats", "--json")[0])
     assert form["layers"][1]["name"] == "first"
     assert form["layers"][1]["precisions"][0] == "original"
+
+
+def test_layers_screened_one_by_one(capsys, monkeypatch):
+    out, err = run(capsys, "layers", "tiny.py", "--screen")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0][:3] == ["layer", "precision", "kernel"]
+    assert ["first", "i8/i8/i32", "plain", "0.300", "0.300", "0.004", "1.6e-05"] in rows
+    assert ["first", "original", "plain", "1.00", "1.000", "-", "-"] in rows
+    assert "Note" not in err
+    monkeypatch.setattr(Fake, "screen", lambda *_, known, **__: Screening(effects=known, refusal="no memory"))
+    form = json.loads(run(capsys, "layers", "tiny.py", "--screen", "--json")[0])
+    assert form["refusal"] == "no memory"
+    (found,) = [row for row in form["layers"] if (row["name"], row["precision"]) == ("second", "i8/i8/i32")]
+    assert (found["error"], found["seconds"], found["seconds_as_written"]) == (0.004, 0.0003, 0.001)
+    said = "Note: single layers are not run alone, and nothing is predicted of the outputs: no memory.\n"
+    assert said in run(capsys, "layers", "tiny.py", "--screen")[1]
 
 
 def test_a_space_that_asks_for_what_is_not_available_yet_says_so(capsys):

@@ -48,7 +48,10 @@ def test_what_ends_the_process_costs_its_candidate_and_no_other():
         assert measured.latency.milliseconds == pytest.approx(measured.latency.ratio * baseline.latency.milliseconds)
         assert [type(one) for one in evaluator.confirm([policy])] == [Confirmation]
         table = evaluator.time_kernels({"w": [Precision.parse("i8/i8/i32")]}, known={}, budget_s=1.0)
-        assert table.seconds("w", Precision.parse("i8/i8/i32"), "plain") > 0
+        int8 = Precision.parse("i8/i8/i32")
+        assert table.seconds("w", int8, "plain") > 0
+        screened = evaluator.screen({"w": [int8]}, {("w", int8): "plain"}, known={}, budget_s=60.0)
+        assert 0 < screened.effects["w"]["i8/i8/i32"].error < 1
 
 
 def test_the_child_is_told_that_the_baseline_makes_room():

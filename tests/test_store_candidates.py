@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.factories import NAN, make_confirmation, make_measurement, make_policy, make_study
+from tuner.effect import Prediction
 from tuner.errors import StoreError
 from tuner.front import Point, pareto
 from tuner.measurement import Failure
@@ -38,6 +39,13 @@ def claim(store, study, key="k", **kwargs):
 
 def on_front(store, study):
     return [candidate.key for candidate in store.candidates(study.id) if candidate.on_front]
+
+
+def test_what_was_predicted_is_kept(store, study):
+    predicted = Prediction(latency=0.5, fidelity=0.01)
+    claim(store, study, predicted=predicted)
+    claim(store, study, key="other")
+    assert [candidate.predicted for candidate in store.candidates(study.id)] == [predicted, None]
 
 
 def test_a_claim_is_a_candidate_without_an_outcome(store, study):

@@ -10,7 +10,7 @@ TABLES = Base.metadata.tables
 
 def test_every_table_of_ours_is_marked_as_ours():
     assert set(TABLES) == {
-        f"tuner_{name}" for name in ("study", "layer", "candidate", "measurement", "front", "probe", "schema")
+        f"tuner_{name}" for name in ("study", "layer", "candidate", "measurement", "front", "probe", "effect", "schema")
     }
 
 

@@ -13,19 +13,27 @@ from tuner.cli.options import (
     task_argument,
 )
 from tuner.cli.talk import note, quoted, suggest, with_storage
+from tuner.task_reference import StudyModule
 
 
 @click.command("layers")
 @task_argument
 @space_option
 @split_scans_option
+@click.option(
+    "--screen", "wants_screening", is_flag=True, help="Show what each precision of each layer alone costs and gains."
+)
 @storage_option
 @json_option
 @talk_options
-def command(task: str, space: str | None, split_scans: bool, storage: str, as_json: bool) -> None:
+def command(
+    task: str, space: str | None, split_scans: bool, wants_screening: bool, storage: str, as_json: bool
+) -> None:
     """List the layers of a task and the precisions each may take.
 
-    TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out.
+    TASK is `module`, `module:factory` or `path/to/file.py[:factory]`; the factory is `task` when left out. With --screen
+    every precision of every layer is timed alone, and run alone on the calibration examples; what is found is kept in
+    the database, for searches too.
     What this device cannot run, as far as `tuner doctor` or a search found out, is left out with its reason.
     """
     from tuner.capturing import capture_task
@@ -37,6 +45,9 @@ def command(task: str, space: str | None, split_scans: bool, storage: str, as_js
     from tuner.task_reference import load_study
 
     study = load_study(task)
+    if wants_screening:
+        _show_screening(study, space, split_scans, storage, as_json)
+        return
     program = capture_task(study.task.with_split_scans() if split_scans else study.task)
     wanted = space if space is not None else study.space
     refused = refused_of(kept_probe(storage), program, resolve_space(wanted, program).resolution)
@@ -50,3 +61,18 @@ def command(task: str, space: str | None, split_scans: bool, storage: str, as_js
         note(f"Note: {text}")
     options = (f" --space {quoted(space)}" if space else "") + (" --split-scans" if split_scans else "")
     suggest(with_storage(f"tuner search {quoted(task)}{options}", storage))
+
+
+def _show_screening(study: StudyModule, space: str | None, split_scans: bool, storage: str, as_json: bool) -> None:
+    from tuner.report.json_text import write_json
+    from tuner.report.screening import screening_json, write_screening
+    from tuner.search.screening import screen_task
+
+    tuned = study.task.with_split_scans() if split_scans else study.task
+    found = screen_task(tuned, space=space if space is not None else study.space, storage=storage, say=note)
+    if as_json:
+        write_json(screening_json(found.rows, found.screening), sys.stdout)
+        return
+    write_screening(found.rows, sys.stdout)
+    for text in found.notes:
+        note(f"Note: {text}")

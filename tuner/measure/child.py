@@ -11,6 +11,7 @@ from search_spaces import Precision
 from tuner import _jax_compat as compat
 from tuner.capturing import capture_task
 from tuner.drop import Drop
+from tuner.effect import Screening
 from tuner.errors import TunerError, error_line
 from tuner.measure.device import device_fingerprint
 from tuner.measure.evaluator import Evaluator
@@ -38,6 +39,7 @@ class TaskServer(Server):
             "measure_cast": lambda question: self._ready.measure_cast(question["format"]),
             "confirm": lambda question: self._ready.confirm([read_policy(policy) for policy in question["policies"]]),
             "time_kernels": self._time_kernels,
+            "screen": self._screen,
             "try_precision": lambda question: self._ready.try_precision(
                 question["operation"], Precision.parse(question["precision"])
             ),
@@ -76,6 +78,12 @@ class TaskServer(Server):
         choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
         known = decode(question["known"])
         return dict(self._ready.time_kernels(choices, known=known, budget_s=question["budget_s"]).times)
+
+    def _screen(self, question: Message) -> Screening:
+        choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
+        kernels = {(name, Precision.parse(text)): kernel for name, text, kernel in question["kernels"]}
+        known = decode(question["known"])
+        return self._ready.screen(choices, kernels, known=known, budget_s=question["budget_s"])
 
 
 def _load(how: Message, packed: bytes | None) -> Task:

@@ -19,6 +19,7 @@ from tuner.capturing import capture_shapes
 from tuner.data import Split
 from tuner.diagnosis import Attempt
 from tuner.drop import Drop
+from tuner.effect import Screening
 from tuner.errors import InputError, TunerError
 from tuner.measure import confirm as confirming
 from tuner.measure.compile_cache import enable_compile_cache
@@ -33,6 +34,7 @@ from tuner.measure.locate import Locator
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.screening import Effects, Kernels, Screener, screen
 from tuner.measure.shapes import Kind, Programs, ShapeTimer, kinds_of, programs_of
 from tuner.measure.spread import Spreader
 from tuner.measure.timing import Timed, Timer
@@ -157,6 +159,17 @@ class Evaluator:
             budget_s=budget_s,
             progress=lambda done, total: self._begin("timing kernels", budget_s),
         )
+
+    def screen(
+        self, choices: Mapping[str, Sequence[Precision]], kernels: Kernels, *, known: Effects, budget_s: float
+    ) -> Screening:
+        """The effects of single layers on the calibration examples; `known` ones are not found again."""
+        if self._kept == ALTERNATE:
+            return Screening(effects=known, refusal="with --baseline alternate no second set of weights fits")
+        self._begin("building the switchboard")
+        build = partial(Screener, self._task, self._program, choices, kernels, self._device)
+        with device_lock():
+            return screen(self._program, choices, build, known, budget_s, lambda: self._begin("screening"))
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         """Whether one operation runs in a precision here, and what it effectively runs as."""

@@ -11,12 +11,14 @@ from search_spaces import Precision
 from tuner.capturing import capture_shapes
 from tuner.diagnosis import Attempt
 from tuner.drop import Drop
+from tuner.effect import Screening
 from tuner.errors import InputError, MeasuringStopped
 from tuner.measure.device import device_fingerprint
 from tuner.measure.evaluator import CASTS, OBJECTIVES, Evaluator
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
 from tuner.measure.process import COMMAND, Lost, MeasuringProcess
+from tuner.measure.screening import Effects, Kernels
 from tuner.measure.sending import (
     CannotSend,
     describe_process,
@@ -191,6 +193,23 @@ class IsolatedEvaluator:
             else:
                 times = decode(answer)
         return time_kernels(self._program, choices, shapes=self._shapes, known=times, budget_s=0.0)
+
+    def screen(
+        self, choices: Mapping[str, Sequence[Precision]], kernels: Kernels, *, known: Effects, budget_s: float
+    ) -> Screening:
+        """The effects of single layers; when finding them ends the child, those that were known, and why."""
+        question = {
+            "ask": "screen",
+            "choices": {name: [str(precision) for precision in taken] for name, taken in choices.items()},
+            "kernels": [[name, str(precision), kernel] for (name, precision), kernel in kernels.items()],
+            "known": encode(known),
+            "budget_s": budget_s,
+        }
+        answer = self._ask(question)
+        if isinstance(answer, Lost):
+            return Screening(effects=known, refusal=answer.message)
+        found: Screening = decode(answer)
+        return found
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         """Whether one operation runs in a precision here; one that ends the child cannot run, and that is all."""

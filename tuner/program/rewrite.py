@@ -16,6 +16,7 @@ from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program import control_flow, kernels
 from tuner.program.expression import Slice, evaluate
+from tuner.program.kernels.operands import Packed
 from tuner.program.layer_scope import layer_scope
 from tuner.program.placement import place
 from tuner.program.plan import Plan
@@ -31,6 +32,7 @@ def run(
     rows: Mapping[str, Any],
     inputs: Sequence[Any],
     watch: Watch | None = None,
+    machine: type["Machine"] | None = None,
 ) -> list[Any]:
     """The flat outputs of the rewritten program.
 
@@ -41,18 +43,20 @@ def run(
         rows: what the segments of cut scans read of stacked parameters, by name.
         inputs: the flat inputs, floating ones in their own dtype or in that of their input layer.
         watch: who looks on.
+        machine: how steps are run; by default as the plan says.
     """
     program = plan.program
     received = list(map(receive, inputs, program.input_avals, plan.input_assignments))
     if watch is not None:
         for position, (given, kept) in enumerate(zip(inputs, received, strict=True)):
             watch.received(position, given, kept)
-    machine = _Machine(plan, leaves, packed, rows, dict(zip(program.input_slots, received, strict=True)), {}, watch)
+    values = dict(zip(program.input_slots, received, strict=True))
+    running = (machine or Machine)(plan, leaves, packed, rows, values, {}, watch)
     for step, freed in zip(plan.steps, plan.freed, strict=True):
-        machine.step(step)
+        running.step(step)
         for slot in freed:
-            machine.values.pop(slot, None)
-    outputs = [machine.read(output) for output in program.outputs]
+            running.values.pop(slot, None)
+    outputs = [running.read(output) for output in program.outputs]
     if watch is not None:
         watch.finished(outputs)
     return outputs
@@ -69,7 +73,23 @@ def receive(value: Any, aval: Any, assignment: Assignment) -> Any:
     return value.astype(aval.dtype)
 
 
-class _Machine:
+def laid_out(packed: Packed, axes: tuple[int, ...] | None, site: Site, assignment: Assignment) -> dict[str, Any]:
+    """A packed weight as an operation's kernel takes it, where the program wants it.
+
+    Args:
+        packed: the weight.
+        axes: the permutation that the kernel wants, None for none.
+        site: the operation.
+        assignment: what it runs in.
+    """
+    if site.placement is None:
+        return kernels.turn(packed, axes)
+    order = kernels.kernel_of(site, assignment).order(site)
+    with compat.equation_context(site.placement.eqn, compat.empty_scope()):  # before it, another mesh may be in force
+        return place(site.placement, kernels.turn(packed, axes), order)
+
+
+class Machine:
     """The values of one run, at one depth of control flow."""
 
     def __init__(
@@ -130,12 +150,13 @@ class _Machine:
     def step(self, step: Step) -> None:
         """Runs one step and keeps its results."""
         opened = bool(step.bodies) and self.plan.opens(step)
-        results = self._control_flow(step) if opened else self._operation(step)
+        results = self._control_flow(step) if opened else self.operation(step)
         for slot, result in zip(step.results, results, strict=True):
             if slot is not None:
                 self.values[slot] = result
 
-    def _operation(self, step: Step) -> list[Any]:
+    def operation(self, step: Step) -> list[Any]:
+        """The results of one equation, a layer's through its kernel."""
         site = step.site
         if site is None:
             narrow = self.plan.regions.steps.get(id(step))
@@ -153,22 +174,13 @@ class _Machine:
             if assignment is None:
                 results = compat.bind(step.eqn, operands)
             else:
-                weight = None if slot is None else self._weight(slot, site, assignment)
+                weight = (
+                    None if slot is None else laid_out(self.packed[slot], self.plan.turns[id(site)], site, assignment)
+                )
                 results = [kernels.run(site, assignment, weight, operands)]
             if self.watch is not None:
                 self.watch.operation(site, operands, results[0])
             return results
-
-    def _weight(self, slot: str, site: Site, assignment: Assignment) -> dict[str, Any]:
-        """A packed weight as an operation's kernel takes it, where the program wants it."""
-        packed, axes = self.packed[slot], self.plan.turns[id(site)]
-        if site.placement is None:
-            return kernels.turn(packed, axes)
-        order = kernels.kernel_of(site, assignment).order(site)
-        with compat.equation_context(
-            site.placement.eqn, compat.empty_scope()
-        ):  # before it, another mesh may be in force
-            return place(site.placement, kernels.turn(packed, axes), order)
 
     def _control_flow(self, step: Step) -> list[Any]:
         for expression in self.plan.known_before(step):
@@ -190,7 +202,7 @@ class _Machine:
         carried: Sequence[Any] = (),
     ) -> tuple[list[Any], list[Any]]:
         """One run of a body: what it computes is its own, what is around it can be read."""
-        inner = _Machine(
+        inner = type(self)(
             self.plan, self.leaves, {**self.packed, **packed}, self.rows, dict(self.values), dict(self.memo), watch
         )
         inner.memo.update({id(body.slices[position]): [value] for position, value in slices.items()})

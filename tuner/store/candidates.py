@@ -1,11 +1,13 @@
 """Candidates: claimed by one process, recorded together with the front, confirmed, and released when the process dies."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
+from tuner.effect import Prediction
 from tuner.errors import StoreError
 from tuner.front import pareto
 from tuner.measurement import Confirmation, Failure, Measurement
@@ -33,7 +35,15 @@ class Candidates(Sessions):
     _held: ClassVar[set[tuple[str, int]]] = set()
 
     def claim(
-        self, study_id: int, *, key: str, policy: Policy | None, label: str, trial: int, owner: Owner
+        self,
+        study_id: int,
+        *,
+        key: str,
+        policy: Policy | None,
+        label: str,
+        trial: int,
+        owner: Owner,
+        predicted: Prediction | None = None,
     ) -> int | None:
         """The id of a new candidate that only this caller may measure; None when someone has or had the same one.
 
@@ -44,6 +54,7 @@ class Candidates(Sessions):
             label: what made it, for people.
             trial: Optuna's number of the trial that asks.
             owner: the process that will measure it.
+            predicted: what is expected of it.
 
         Raises:
             StoreError: the study is gone, or the file cannot be written.
@@ -58,6 +69,7 @@ class Candidates(Sessions):
             owner_pid=owner.pid,
             owner_started=owner.started,
             started=now(),
+            predicted=None if predicted is None else dataclasses.asdict(predicted),
         )
         with self.writing() as session:
             self._study(session, study_id)

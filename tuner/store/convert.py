@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tuner.effect import Prediction
 from tuner.errors import PolicyError, StoreError
 from tuner.front import Point
 from tuner.measurement import (
@@ -154,6 +155,7 @@ def row_to_candidate(row: CandidateRow, program: ProgramSignature, file: object)
         owner=row_to_owner(row),
         started=datetime.fromisoformat(row.started),
         finished=None if row.finished is None else datetime.fromisoformat(row.finished),
+        predicted=None if row.predicted is None else Prediction(**row.predicted),
     )
 
 

@@ -5,6 +5,7 @@ History:
     2_noise          measurement: p95, p99, throughput, calls, baseline, contended. study: refused.
     3_metrics        measurement: metrics. study: constraints.
     4_shapes         measurement: shapes.
+    5_screening      effect. candidate: predicted.
 
 To change the schema: change models.py, append a Migration that brings the tables of the previous version there, and
 keep a database of the previous version in tests/assets. A new database is made from the models and marked with every
@@ -55,6 +56,11 @@ def _add_shapes(connection: Connection) -> None:
     _add_columns(connection, "tuner_measurement", Column("shapes", JSON()))
 
 
+def _add_screening(connection: Connection) -> None:
+    Base.metadata.tables["tuner_effect"].create(connection)
+    _add_columns(connection, "tuner_candidate", Column("predicted", JSON()))
+
+
 def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> None:
     """Columns that may be null, at the end of a table."""
     for column in columns:
@@ -68,6 +74,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(name="2_noise", apply=_add_noise),
     Migration(name="3_metrics", apply=_add_metrics),
     Migration(name="4_shapes", apply=_add_shapes),
+    Migration(name="5_screening", apply=_add_screening),
 )
 
 

@@ -99,6 +99,9 @@ class CandidateRow(Base):
     owner_started: Mapped[str] = mapped_column(String(100), comment="When that process started.")
     started: Mapped[str] = mapped_column(String(32), comment="When it was claimed.")
     finished: Mapped[str | None] = mapped_column(String(32), comment="When its outcome was recorded, else null.")
+    predicted: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="What was predicted before it was measured; null where nothing was."
+    )
 
     outcomes: Mapped[list["OutcomeRow"]] = relationship(lazy="selectin", passive_deletes=True)
     membership: Mapped["FrontRow | None"] = relationship(lazy="selectin", passive_deletes=True)
@@ -188,3 +191,21 @@ class ProbeRow(Base):
     key: Mapped[str] = mapped_column(String(500), comment="What was asked.")
     value: Mapped[Any] = mapped_column(JSON(), comment="The answer.")
     taken: Mapped[str] = mapped_column(String(32), comment="When it was found out.")
+
+
+class EffectRow(Base):
+    """What one precision of one layer alone does to a program's outputs on its calibration examples."""
+
+    __tablename__ = "tuner_effect"
+    __table_args__ = (UniqueConstraint("screened", "layer", "precision"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, comment="Number of the effect.")
+    screened: Mapped[str] = mapped_column(
+        String(64), comment="SHA-256 of the fingerprints of program, data and device."
+    )
+    layer: Mapped[str] = mapped_column(comment="Name of the layer.")
+    precision: Mapped[str] = mapped_column(String(100), comment="The precision, as the grammar prints it.")
+    error: Mapped[float | None] = mapped_column(comment="Relative error of the outputs; null where not finite.")
+    divergence: Mapped[float | None] = mapped_column(comment="From the baseline's softmax; null where there is none.")
+    examples: Mapped[int] = mapped_column(comment="Calibration examples it was found on.")
+    taken: Mapped[str] = mapped_column(String(32), comment="When it was found.")

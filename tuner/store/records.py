@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from tuner.effect import Prediction
 from tuner.measurement import Confirmation, Failure, Measurement
 from tuner.policy import Policy, ProgramSignature
 from tuner.store.owner import Owner
@@ -86,3 +87,5 @@ class CandidateRecord:
     owner: Owner
     started: datetime
     finished: datetime | None = None
+    # What was expected of it before it was measured, where anything was.
+    predicted: Prediction | None = None

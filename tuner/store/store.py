@@ -17,6 +17,7 @@ from tuner.measurement import LOSER, SLOW
 from tuner.store import migrations, problems
 from tuner.store.candidates import Candidates
 from tuner.store.convert import layer_to_row, now, row_to_layer, row_to_study, study_to_row
+from tuner.store.effects import Effects
 from tuner.store.engine import engine_options, is_read_only, locate, may, reading_engine, translated, writable_engine
 from tuner.store.models import SEARCH, CandidateRow, FrontRow, LayerRow, OutcomeRow, ProbeRow, StudyRow
 from tuner.store.records import StudyCounts, StudyRecord
@@ -29,7 +30,7 @@ _TIMEOUT_S = 30.0
 _NEW_STUDY = "choose another --study name to begin a new study"
 
 
-class Store(Candidates):
+class Store(Candidates, Effects):
     """Studies, layers, candidates, measurements and fronts in one file; rows stay inside, frozen records come out.
 
     Use as a context manager, or call `close`. Every method raises StoreError when the file is locked for longer than
