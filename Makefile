@@ -6,6 +6,8 @@ CONSTRAINTS ?= constraints.txt
 EXTRAS ?= equinox,flax,haiku,keras,studies
 DEMO ?= .demo
 WORKERS ?= 2
+# Of each search of `make studies`.
+BUDGET ?= 2m
 # What test-newest runs, and with which Python: by default the one that .ci/find-python finds.
 NEWEST_TESTS ?= tests/conformance
 NEWEST_PYTHON ?=
@@ -80,8 +82,8 @@ bench: $(STAMP) data ## the numbers of the README, measured here
 	$(BIN)/python $(PIP_INSTALL) -c $(CONSTRAINTS) --group bench
 	$(BIN)/python -m benchmarks
 
-studies: $(STAMP) data ## a short search on every ready study, and the table of what was found (about half an hour)
-	$(BIN)/python -m benchmarks.studies
+studies: $(STAMP) data ## a short search on every ready study, and the table in studies/README.md (about an hour; BUDGET=5m)
+	$(BIN)/python -m benchmarks.studies --budget $(BUDGET) --write studies/README.md
 
 clean: ## remove everything that make and the tools built, .venv included
 	rm -rf $(VENV) .venv-minimum .venv-newest $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,110 +1,127 @@
-"""A short search on every ready study: `python -m benchmarks.studies [--budget 2m]`; the table of studies/README.md."""
+"""A short search on every ready study and the table of what was found: `python -m benchmarks.studies [--budget 2m]`.
+
+With `--write studies/README.md` the table replaces the one that stands there; with `--budget 0` nothing is searched, only
+loaded and captured.
+"""
 
 import argparse
-import tempfile
+import json
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import tuner
 from benchmarks import markdown
 from benchmarks.machine import header
-from tuner.capturing import capture_task
-from tuner.errors import GoalMissed, TunerError
-from tuner.measurement import Confirmation
-from tuner.program.layer import INPUT
-from tuner.report import numbers
-from tuner.report.points import drop_text
-from tuner.study import Study
-from tuner.task_reference import StudyModule, load_study
+from benchmarks.study_list import Ready, find_studies
+from tuner.errors import InputError, TunerError
+from tuner.files import write_atomically
 
 TITLES = (
     *("study", "model", "library", "data", "batch", "layers", "score in f32", "ms in f32"),
-    *("fastest confirmed policy", "latency (95 %)", "drop (95 %)", "weights", "load and capture, s"),
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ready:
-    """A ready study and what it is, for people."""
-
-    reference: str
-    model: str
-    library: str
-    data: str
-
-
-READY = (
-    Ready(reference="digits_mlp", model="perceptron, 2 x 512", library="bare JAX", data="scikit-learn digits"),
-    Ready(reference="fashion_mlp", model="perceptron, 2 x 512", library="stax", data="Fashion-MNIST"),
-    Ready(reference="minilm", model="all-MiniLM-L6-v2", library="Equinox", data="VADER sentences"),
-    Ready(reference="minilm:single", model="all-MiniLM-L6-v2", library="Equinox", data="VADER sentences"),
-    Ready(reference="efficientnet_lite0", model="EfficientNet-Lite0", library="bare JAX", data="Fashion-MNIST"),
-    Ready(
-        reference="efficientnet_lite0:photographs",
-        model="EfficientNet-Lite0",
-        library="bare JAX",
-        data="20 photographs",
+    *(
+        "fastest confirmed policy, 1 %",
+        "latency (95 %)",
+        "drop (95 %)",
+        "weights",
+        "load and capture, s",
+        "peak memory",
     ),
-    Ready(reference="glass_lm", model="Llama-style, 4 layers", library="Haiku", data="alice29.txt"),
-    Ready(reference="glass_lm:single", model="Llama-style, 4 layers", library="Haiku", data="alice29.txt"),
-    Ready(reference="glass_lm:decode", model="the same, token by token", library="Haiku", data="alice29.txt"),
 )
+_CELLS = ("batch", "layers", "score", "ms", "best", "ratio", "drop", "weights", "loaded", "peak")
+_BEST = 4 + _CELLS.index("best")
+# Beyond the budget: loading, training what is not in the cache yet, compiling, confirming.
+_PATIENCE_S = 1800
+BEGIN, END = "<!-- table: make studies -->", "<!-- end of table -->"
 
 
-def rows(budget: str, folder: Path, wanted: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+def rows(budget: str, wanted: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
     """One row per study, as soon as it is searched; one that cannot be loaded says why."""
-    for ready in (ready for ready in READY if not wanted or ready.reference in wanted):
-        try:
-            yield _row(ready, budget, f"sqlite:///{folder / 'studies.db'}")
-        except TunerError as error:
-            yield (ready.reference, ready.model, ready.library, ready.data, *("-",) * 4, str(error), *("-",) * 4)
+    for ready in _chosen(wanted):
+        cells = _in_a_process(ready.reference, budget)
+        row = [
+            ready.reference,
+            ready.model,
+            ready.library,
+            ready.data,
+            *(cells.get(c, markdown.MISSING) for c in _CELLS),
+        ]
+        if "error" in cells:
+            print(f"{ready.reference}: {cells['error']}", file=sys.stderr, flush=True)
+            remedy = re.search("`([^`]+)`", cells["error"])
+            row[_BEST] = f"needs `{remedy[1]}`" if remedy else "does not run here"
+        yield tuple(row)
 
 
-def _row(ready: Ready, budget: str, storage: str) -> tuple[str, ...]:
-    started = time.perf_counter()
-    module = load_study(f"studies.{ready.reference}")
-    layers = [layer for layer in capture_task(module.task).layers if layer.kind != INPUT]
-    loaded = time.perf_counter() - started
-    study = tuner.search(
-        module.task, budget=budget, max_drop=module.max_drop, space=module.space, storage=storage, progress=False
-    )
-    baseline = study.point("baseline").measurement
-    return (
-        *(ready.reference, ready.model, ready.library, ready.data, str(module.task.batch_size), str(len(layers))),
-        numbers.quality(baseline.quality.value),
-        numbers.milliseconds(baseline.latency.milliseconds),
-        *_best(study, module),
-        f"{loaded:.1f}",
-    )
+def write_into(document: Path, text: str) -> None:
+    """Puts the text between the two marks of a document.
+
+    Raises:
+        InputError: it has no such marks.
+    """
+    before, begin, rest = document.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise InputError(f"{document} has no lines {BEGIN!r} and {END!r}; put them where the table belongs")
+    write_atomically(document, f"{before}{begin}\n{text}\n\n{end}{after}", force=True, error=InputError)
 
 
-def _best(study: Study, module: StudyModule) -> tuple[str, ...]:
-    """Label, latency, drop and weights of the fastest confirmed policy inside the study's own drop, by default 1 %."""
+def _chosen(wanted: Sequence[str]) -> list[Ready]:
+    """The studies of these names, all without any.
+
+    Raises:
+        InputError: there is no such study.
+    """
+    found = {ready.reference: ready for ready in find_studies()}
+    for reference in wanted:
+        if reference not in found:
+            raise InputError(f"no study {reference!r}; there are {', '.join(found)}")
+    return [ready for reference, ready in found.items() if not wanted or reference in wanted]
+
+
+def _in_a_process(reference: str, budget: str) -> Mapping[str, str]:
+    command = [sys.executable, "-m", "benchmarks.study_row", reference, budget, str(time.time())]
     try:
-        point = study.choose()
-    except GoalMissed:
-        return "none", "-", "-", "-"
-    if not isinstance(point.confirmation, Confirmation):
-        return point.label, "1", "0", "1"
-    share = point.measurement.memory.weight_bytes / study.point("baseline").measurement.memory.weight_bytes
-    confirmed = point.confirmation
-    return point.label, markdown.ratio(confirmed.latency), drop_text(confirmed.quality), f"{share:.3f}"
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
+        cells: Mapping[str, str] = json.loads(ran.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"error": f"no end after {_PATIENCE_S} s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or "").strip().splitlines()
+        return {"error": last[-1] if last else f"ended with exit code {error.returncode}"}
+    return cells
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the table."""
+    """Prints the table row by row, and writes it where that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget", default="2m", help="of each search (default 2m)")
+    parser.add_argument("--budget", default="2m", help="of each search; 0 only loads and captures (default 2m)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this document, too")
     parser.add_argument("study", nargs="*", help="which ones (default all)")
     asked = parser.parse_args(argv)
-    budget, wanted = asked.budget, asked.study
-    print(header(), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for number, row in enumerate(rows(budget, Path(folder), wanted)):  # each as soon as it is there: all take long
-            lines = markdown.table(TITLES, [row]).splitlines()
-            print("\n".join([""] * (number == 0) + lines[0 if number == 0 else 2 :]), flush=True)
+    try:
+        return _run(asked.budget, asked.study, asked.write)
+    except TunerError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(budget: str, wanted: Sequence[str], document: Path | None) -> int:
+    about = header()
+    print(about, flush=True)
+    done: list[tuple[str, ...]] = []
+    for row in rows(budget, wanted):  # each is printed as soon as it is there: all take long
+        lines = markdown.table(TITLES, [row]).splitlines()
+        print("\n".join([""] * (not done) + lines[2 if done else 0 :]), flush=True)
+        done.append(row)
+    if document is not None:
+        how = (
+            "loaded and captured only: `make studies` searches them" if budget == "0" else f"each searched for {budget}"
+        )
+        about = f"{about}\n- {how}"
+        write_into(document, f"{about}\n\n{markdown.table(TITLES, done)}")
     return 0
 
 

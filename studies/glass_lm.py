@@ -27,14 +27,16 @@ Cache = tuple[jax.Array, ...]
 # A loss: at most 0.01 nats per token more, one percent of perplexity.
 max_drop = 0.01
 
+SHAPES = {"batch": tuner.Shape(batch_size=16), "single": tuner.Shape(batch_size=1, weight=16)}
+
 
 def task() -> tuner.Task:
-    """Windows of 128 tokens, 16 at a time."""
-    return make_task("glass_lm", batch_size=16)
+    """Windows of 128 tokens, as many of them 16 at a time as one at a time."""
+    return make_task("glass_lm", batch_size=16, shapes=SHAPES)
 
 
 def single() -> tuner.Task:
-    """The same windows one at a time."""
+    """The same windows, one at a time only."""
     return make_task("glass_lm_single", batch_size=1)
 
 
@@ -43,7 +45,7 @@ def decode() -> tuner.Task:
     return make_task("glass_lm_decode", batch_size=1, apply=decode_windows)
 
 
-def make_task(name: str, batch_size: int, apply: Any = None) -> tuner.Task:
+def make_task(name: str, batch_size: int, apply: Any = None, shapes: Any = None) -> tuner.Task:
     """The published weights, judged on each next token of the text."""
     tokens = load_tokens()
     windows = (len(tokens) - 1) // CONTEXT
@@ -57,6 +59,7 @@ def make_task(name: str, batch_size: int, apply: Any = None) -> tuner.Task:
         labels=labels,
         batch_size=batch_size,
         metric="cross_entropy",
+        shapes=shapes,
     )
 
 

@@ -21,23 +21,30 @@ with needs("studies.minilm", "equinox", "tokenizers"):
 
 DEPTH, WIDTH, HEADS, HIDDEN, VOCABULARY, POSITIONS = 6, 384, 12, 1536, 30522, 512
 EPSILON = 1e-12
-PAD, LENGTH = 0, 64
+PAD, LENGTH, SHORT = 0, 64, 32
 # How many sentences fit the heads, decide in a search, and confirm.
 FIT, SEARCH, HOLDOUT = 3000, 800, 2000
 
 
 def task() -> tuner.Task:
-    """Sentences of up to 64 tokens, 16 at a time."""
-    return make_task("minilm", batch_size=16, length=LENGTH)
+    """Sentences of up to 64 tokens 16 at a time, and as many short ones, of up to 32, one at a time."""
+    return make_task("minilm", batch_size=16, length=LENGTH, alone=SHORT)
 
 
 def single() -> tuner.Task:
-    """Sentences of up to 32 tokens, one at a time."""
-    return make_task("minilm_single", batch_size=1, length=32)
+    """Sentences of up to 32 tokens, one at a time only."""
+    return make_task("minilm_single", batch_size=1, length=SHORT)
 
 
-def make_task(name: str, batch_size: int, length: int) -> tuner.Task:
-    """The published weights, judged by heads that were fitted on the f32 embeddings of other sentences."""
+def make_task(name: str, batch_size: int, length: int, alone: int | None = None) -> tuner.Task:
+    """The published weights, judged by heads that were fitted on the f32 embeddings of other sentences.
+
+    Args:
+        name: of the task.
+        batch_size: sentences per call.
+        length: tokens of each.
+        alone: tokens of a sentence that is embedded alone, where such calls are timed as well.
+    """
     sentences, labels = _vader.load()
     fit, search, holdout = (slice(0, FIT), slice(FIT, FIT + SEARCH), slice(FIT + SEARCH, FIT + SEARCH + HOLDOUT))
     params, apply = load_model()
@@ -47,6 +54,10 @@ def make_task(name: str, batch_size: int, length: int) -> tuner.Task:
 
     heads = cached_arrays("minilm-heads-v1", lambda: fit_heads(params, apply, *part(fit, LENGTH)))
     inputs, search_labels = part(search)
+    shapes = {
+        "batch": tuner.Shape(batch_size=batch_size),
+        "single": tuner.Shape(inputs=inputs[:1, :alone], weight=batch_size),
+    }
     return tuner.Task(
         name=name,
         apply=apply,
@@ -56,6 +67,7 @@ def make_task(name: str, batch_size: int, length: int) -> tuner.Task:
         batch_size=batch_size,
         metric=Metric(name="source and sentiment accuracy", score=partial(accuracy, heads)),
         holdout=part(holdout),
+        shapes=shapes if alone else None,
     )
 
 

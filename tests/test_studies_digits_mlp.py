@@ -19,12 +19,18 @@ def task(tmp_path_factory):
     return task
 
 
-def test_it_is_accurate_on_both_splits(task):
+def test_it_is_what_it_says(task):
     check_task(task)
     assert task.reference == "studies.digits_mlp:task"
+    assert (task.batch_size, len(task.search), len(task.holdout)) == (256, 500, 500)
+
+
+@pytest.mark.slow
+def test_it_reaches_its_score_on_images_that_were_not_trained_on(task):
     for split in (task.search, task.holdout):
-        outputs = task.apply(task.params, *split.inputs)
-        assert np.mean(task.metric.score(outputs, split.labels)) > 0.95
+        accuracy = np.mean(task.metric.score(task.apply(task.params, *split.inputs), split.labels))
+        # The demo's .980 on 500 images, within their sampling error.
+        assert abs(accuracy - 0.98) < 2.5 * np.sqrt(0.98 * 0.02 / 500)
 
 
 def test_no_evaluated_image_was_trained_on(task):
