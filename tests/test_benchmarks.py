@@ -9,6 +9,7 @@ from benchmarks import (
     machine,
     markdown,
     matmul_limits,
+    models,
     noise,
     overhead,
     qwix_mlp,
@@ -96,6 +97,26 @@ def test_the_loop_and_the_scan_are_one_transformer():
     np.testing.assert_allclose(
         transformer.apply(blocks, x), transformer.apply_stacked(stacked, x), rtol=1e-4, atol=1e-5
     )
+
+
+def test_a_model_that_is_not_there_is_refused_with_the_list(capsys):
+    with pytest.raises(SystemExit):
+        models.main(["glass_llm"])
+    assert (
+        "there is no 'glass_llm'; give some of fashion_mlp, fashion_mlp@1, fashion_resnet," in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_model_is_shown_with_all_that_was_measured_and_its_goal():
+    goal = models.Goal(study="digits_mlp", ratio=1e-6)
+    title, batch, rows, verdict = [block for block in models.blocks([goal], "2s", smoke=True) if "AMX" not in block]
+    assert title == "## digits_mlp"
+    assert batch.endswith("holdout examples; a search of 2s.")
+    assert "| jax.jit " in rows
+    assert "| astype(bfloat16) " in rows
+    assert "goal 0.00: " in verdict
+    assert "not met" in verdict
 
 
 # qwix, where it is installed, still uses a name that Flax has deprecated.
