@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import sqlalchemy
 
 from search_spaces import Precision
+from tests.factories import make_metric
 from tests.optuna_files import load_study
 from tests.search_bench import SPACE, Bench, FakeEvaluator
 from tuner.measurement import COMPILE_ERROR, SLOW, Failure, Measurement
@@ -291,3 +293,41 @@ def test_bookkeeping_stays_small_however_long_the_study(bench):
     per_trial = [after - before for before, after in pairwise(counts)]
     assert max(per_trial[-10:]) <= max(per_trial[4:14]) + 5
     assert max(per_trial[4:]) < 90
+
+
+def test_a_goal_ends_the_search(bench):
+    study = bench.search(trials=30, goal="latency<=0.8x,drop<=2%", rank=fastest_first)
+    assert len(study.trials()) < 30
+    number = study.trials()[-1].trial
+    assert f"The goal latency<=0.8x,drop<=2% is reached by trial {number}; {number + 1} of 64" in bench.display.notes[0]
+    assert study.trials()[-1].outcome.latency.ratio <= 0.8
+
+
+def test_a_goal_that_is_not_reached_is_named(bench):
+    bench.search(trials=5, goal="latency<=0.1x")
+    assert bench.display.notes[0].startswith("The goal latency<=0.1x is not reached. 5 of 64 policies")
+
+
+def test_a_search_that_gains_nothing_stops(tmp_path):
+    bench = Bench(tmp_path / "precision.db", layers=4)
+    study = bench.search(budget="1h", patience=6)
+    assert len(study.trials()) < bench.space.size
+    assert (
+        "the last 6 added less than a thousandth to the hypervolume of the front: it stops here"
+        in bench.display.notes[0]
+    )
+
+
+def test_what_was_predicted_is_kept_and_compared(bench):
+    study = bench.search(trials=12)
+    assert all(trial.predicted.latency is not None for trial in study.trials())
+    (note,) = [note for note in bench.display.notes if note.startswith("Predicted before it was measured")]
+    assert "latency with Spearman" in note
+
+
+def test_constraints_reach_optuna(bench):
+    metric = make_metric(drop=0.3, allowed=0.1)
+    usual = bench.evaluator._numbers
+    bench.evaluator._numbers = lambda weights: replace(usual(weights), metrics={"agreement": metric})
+    bench.search(trials=6)
+    assert optuna_trials(bench)[3].constraints == {"agreement": pytest.approx(0.2)}

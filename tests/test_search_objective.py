@@ -68,7 +68,8 @@ def test_a_duplicate_is_told_what_is_known_and_never_measured_again(made):
     assert len(made.evaluator.measured) == 1
     before, after = made.trials()
     assert before.values == after.values
-    assert after.user_attrs["tuner"] == {"label": "first", "same_policy_as": 0}
+    intervals = [[0.78, 0.8], [0.886, 0.89], None]
+    assert after.user_attrs["tuner"] == {"label": "first", "same_policy_as": 0, "intervals": intervals}
     assert [candidate.trial for candidate in made.store.candidates(made.record.id)] == [0]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tuner.program.prepare import prepare as prepare
     from tuner.program.stability import find_stability as find_stability
     from tuner.search import search as search
+    from tuner.search.screened import ScreenedSampler as ScreenedSampler
     from tuner.shapes import Shape as Shape
     from tuner.study import Study as Study
     from tuner.study import open_study as open_study
@@ -52,6 +53,7 @@ _ROOMS = {
     "tuner.program.prepare": ("prepare",),
     "tuner.program.stability": ("find_stability",),
     "tuner.search": ("search",),
+    "tuner.search.screened": ("ScreenedSampler",),
     "tuner.shapes": ("Shape",),
     "tuner.study": ("Study", "open_study"),
     "tuner.task": ("Task",),

@@ -26,9 +26,20 @@ from tuner.study import Study
 @click.option("--budget", metavar="TIME", help="Wall-clock time of this run: 5m, 90s, 1h30m.  [default: 10m]")
 @max_drop_option("Quality you are ready to give up: 1%, 0.01 or 1%rel.  [default: the task's own, else 1%]")
 @click.option(
-    "--sampler", metavar="NAME", default="nsga2", show_default=True, help="nsga2, tpe, gp, random, exhaustive."
+    "--sampler",
+    metavar="NAME",
+    default="screened",
+    show_default=True,
+    help="screened, nsga2, tpe, gp, random, exhaustive.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sampler.")
+@click.option("--goal", metavar="GOAL", help="Stop when a candidate reaches it: latency<=0.5x,drop<=1%,memory<=0.4x.")
+@click.option(
+    "--patience",
+    metavar="N",
+    type=int,
+    help="Stop when N trials add under 0.1% hypervolume; 0: never.  [default: 30 or more, only without --trials]",
+)
 @click.option("--study", metavar="NAME", help="What to call the study.  [default: the task's name]")
 @storage_option
 @click.option("--batch-size", metavar="N", help="Examples per call.  [default: the task's own]")
@@ -68,6 +79,8 @@ def command(
     max_drop: str | None,
     sampler: str,
     seed: int,
+    goal: str | None,
+    patience: int | None,
     study: str | None,
     storage: str,
     batch_size: str | None,
@@ -105,6 +118,8 @@ def command(
         space=space,
         sampler=sampler,
         seed=seed,
+        goal=goal,
+        patience=patience,
         objectives=None if objectives is None else objectives.split(","),
         start=start,
         around=around,

@@ -3,15 +3,21 @@
 import time
 from collections.abc import Callable, Sequence
 
+from optuna.study import StudyDirection
+
 from search_spaces import Precision
 from tuner.drop import Drop
+from tuner.effect import Screening
 from tuner.measure import KernelTable
+from tuner.measurement import Measurement, broken_constraints
 from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
 from tuner.report import numbers
+from tuner.search.accuracy import accuracy_note
 from tuner.search.around import neighbors
 from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace, Proposal
+from tuner.search.estimates import make_estimates, reference_of
 from tuner.search.first_candidates import (
     CASTS,
     FirstCandidate,
@@ -21,9 +27,11 @@ from tuner.search.first_candidates import (
     first_candidates,
     label_of,
 )
+from tuner.search.goal import Stall
 from tuner.search.interrupts import Interrupts
-from tuner.search.objective import Measurer, Objective, Outcome, directions
+from tuner.search.objective import Measurer, Objective, Outcome, directions, values_of
 from tuner.search.optuna_study import OptunaStudy
+from tuner.search.outlook import Outlook
 from tuner.search.progress import Progress, ProgressEvent
 from tuner.search.resume import proposal_of, settle
 from tuner.search.samplers import EXHAUSTIVE, TiedSampler, make_sampler
@@ -64,6 +72,7 @@ class Loop:
         interrupts: where Ctrl-C may cut in.
         table: of kernel times; an empty one means plain kernels.
         rank: orders precisions, fastest first; by default as the table predicts.
+        screening: what single layers do to the outputs.
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class Loop:
         interrupts: Interrupts,
         table: KernelTable | None = None,
         rank: Rank | None = None,
+        screening: Screening = Screening(),  # noqa: B008  # frozen
     ) -> None:
         self._table = KernelTable() if table is None else table
         self._rank = rank if rank is not None else lambda precisions: sorted(precisions, key=self._table.predicted)
@@ -97,7 +107,26 @@ class Loop:
         known = store.candidates(record.id)
         # A resumed study must not draw what it drew before.
         seed = (settings.seed + len(known)) % 2**32
-        self._sampler = TiedSampler(make_sampler(settings.sampler, seed), space, seed)
+        estimates = make_estimates(
+            program.layers,
+            space,
+            self._table,
+            screening,
+            evaluator.baseline,
+            allowed_drop=self._board.allowed,
+            larger_is_better=larger_is_better,
+        )
+        signs = [
+            -1.0 if way == StudyDirection.MAXIMIZE else 1.0 for way in directions(record.objectives, larger_is_better)
+        ]
+        self._signs, self._goal = signs, settings.goal
+        self._reached: int | None = None
+        self._outlook = Outlook(space, estimates, evaluator.baseline, larger_is_better=larger_is_better)
+        reference = reference_of(record.objectives, evaluator.baseline, self._board.allowed, larger_is_better)
+        patience = settings.patience_for(len(space.free))
+        self._stall = Stall([sign * one for sign, one in zip(signs, reference, strict=True)], patience)
+        inner = make_sampler(settings.sampler, seed, estimates.of(record.objectives), reference)
+        self._sampler = TiedSampler(inner, space, seed)
         ways = directions(record.objectives, larger_is_better)
         self._study = OptunaStudy(store, record.name, ways, self._sampler)
         self._objective = Objective(
@@ -127,6 +156,9 @@ class Loop:
             self._one_trial()
         self._measure_casts()
         self._display.note(self._how_complete())
+        foreseen = accuracy_note(self._store.candidates(self._record.id))
+        if foreseen is not None:
+            self._display.note(foreseen)
 
     def confirm(self) -> None:
         """Measure the front members that are not confirmed yet again, interleaved, and on the holdout split."""
@@ -141,7 +173,19 @@ class Loop:
         for record, confirmation in zip(waiting, confirmations, strict=True):
             self._store.confirm(record.id, confirmation)
 
+    def _look_at(self, number: int, outcome: Outcome, *, counts: bool = True) -> None:
+        """Takes an outcome into account for when to stop."""
+        values = None
+        if isinstance(outcome, Measurement) and not broken_constraints(outcome):
+            told = values_of(outcome, self._record.objectives)
+            values = [sign * value for sign, value in zip(self._signs, told, strict=True)]
+        self._stall.add(values, counts=counts)
+        if self._reached is None and self._goal is not None and self._goal.is_met(outcome, self._evaluator.baseline):
+            self._reached = number
+
     def _goes_on(self) -> bool:
+        if self._reached is not None or self._stall.stalled:
+            return False
         return self._sampler.has_plan if self._only_planned else not self._sampler.exhausted
 
     def _one_trial(self) -> None:
@@ -150,11 +194,13 @@ class Loop:
         began = time.monotonic()
         asked = self._study.ask(self._space.distributions)
         label = self._labels.get(self._space.key(asked.params)) or label_of(self._space, asked.params)
-        outcome, is_new = self._objective.run(asked, label)
+        outcome, is_new = self._objective.run(asked, label, self._outlook.predict(asked.params))
         self._sampler.mark_seen(asked.params)
         self._budget.note_trial(time.monotonic() - began)
         if outcome is None:
             return
+        self._outlook.learn(asked.params, outcome)
+        self._look_at(asked.number, outcome)
         if is_new:
             self._board.keep(asked.number, label, self._make_policy(asked.params), outcome)
         self._show(label, outcome)
@@ -164,10 +210,18 @@ class Loop:
         if self._space.size == 1:
             return "This space allows the program as written and nothing else; `tuner layers` says why."
         size = numbers.amount(self._space.size)
+        if self._reached is not None:
+            return f"The goal {self._goal} is reached by trial {self._reached}; {self._sampler.seen} of {size} policies are tried."
         if self._sampler.exhausted:
             return f"All {size} policies of this space are tried: the front is complete."
+        if self._stall.stalled:
+            return (
+                f"{self._sampler.seen} of {size} policies of this space are tried, and the last {self._stall.patience} added "
+                "less than a thousandth to the hypervolume of the front: it stops here; --trials or --patience asks for more."
+            )
+        missed = "" if self._goal is None else f"The goal {self._goal} is not reached. "
         return (
-            f"{self._sampler.seen} of {size} policies of this space are tried, and the front is the best of those; "
+            f"{missed}{self._sampler.seen} of {size} policies of this space are tried, and the front is the best of those; "
             "the same command with more --trials or --budget goes on."
         )
 
@@ -215,6 +269,8 @@ class Loop:
             self._board.keep(record.trial, record.label, record.policy, record.outcome)
             if record.policy is not None and self._space.contains(proposal_of(record.policy)):
                 self._sampler.mark_seen(proposal_of(record.policy))
+                self._outlook.learn(proposal_of(record.policy), record.outcome)
+                self._look_at(record.trial, record.outcome, counts=False)
 
     def _plan(self, settings: Settings) -> None:
         """Settle what an earlier run left, then plan what it lost and the first candidates, and for some samplers all."""
@@ -223,7 +279,7 @@ class Loop:
         first = first_candidates(self._program.layers, self._space, self._rank, settings.start)
         # The baseline stays first even when an earlier run lost something else.
         planned: list[FirstCandidate] = [first[0], *lost, *first[1:]]
-        self._only_planned = settings.around is not None and settings.trials is None
+        self._only_planned = settings.only_around
         if settings.around is not None:
             near = neighbors(settings.around, self._store.candidates(self._record.id), self._space)
             planned = [first[0], *lost, *near] if self._only_planned else [first[0], *near, *lost, *first[1:]]

@@ -1,5 +1,6 @@
 """One candidate's way: trial -> policy -> store look-up and claim -> measured -> stored -> told to Optuna."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -7,12 +8,14 @@ from typing import Any, Protocol
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from tuner.effect import Prediction
 from tuner.errors import StoreError
 from tuner.front import LATENCY, MEMORY, QUALITY
-from tuner.measurement import Failure, Measurement
+from tuner.measurement import ROUNDING, Failure, Measurement
 from tuner.policy import Policy
 from tuner.search.choices import Proposal
 from tuner.search.interrupts import Interrupts
+from tuner.search.lessons import INTERVALS
 from tuner.search.optuna_study import Asked, OptunaStudy
 from tuner.store import Owner, Store
 
@@ -65,6 +68,27 @@ def values_of(measurement: Measurement, objectives: Sequence[str]) -> list[float
     return [numbers[name] for name in objectives]
 
 
+def intervals_of(measurement: Measurement, objectives: Sequence[str]) -> list[list[float] | None]:
+    """The 95 % interval of each value that Optuna is told."""
+    latency, quality = measurement.latency, measurement.quality
+    half = (quality.drop_high - quality.drop_low) / 2
+    known = {
+        LATENCY: [latency.low, latency.high],
+        QUALITY: [quality.value - half, quality.value + half],
+    }
+    return [known[name] if name in known and _finite(known[name]) else None for name in objectives]
+
+
+def excess_of(measurement: Measurement) -> dict[str, float]:
+    """By how much each constrained metric drops more than it may; below zero where it keeps its constraint."""
+    found = {name: metric.drop - metric.allowed - ROUNDING for name, metric in measurement.metrics.items()}
+    return {name: excess for name, excess in found.items() if _finite([excess])}
+
+
+def _finite(numbers: Sequence[float]) -> bool:
+    return all(math.isfinite(number) for number in numbers)
+
+
 class Objective:
     """Evaluates trials of one study.
 
@@ -98,7 +122,7 @@ class Objective:
         self._interrupts = interrupts
         self._owner = Owner.current()
 
-    def run(self, asked: Asked, label: str) -> tuple[Outcome | None, bool]:
+    def run(self, asked: Asked, label: str, predicted: Prediction | None = None) -> tuple[Outcome | None, bool]:
         """(what came of the proposal, whether it was measured now); None when another process has it in hand.
 
         A policy that was measured before is told what came of it then.
@@ -108,7 +132,13 @@ class Objective:
         """
         policy = self._make_policy(asked.params)
         candidate = self._store.claim(
-            self._study_id, key=policy.hash, policy=policy, label=label, trial=asked.number, owner=self._owner
+            self._study_id,
+            key=policy.hash,
+            policy=policy,
+            label=label,
+            trial=asked.number,
+            owner=self._owner,
+            predicted=predicted,
         )
         if candidate is None:
             return self._reuse(asked, policy), False
@@ -142,7 +172,9 @@ class Objective:
     def tell(self, number: int, outcome: Outcome, facts: Mapping[str, Any]) -> None:
         """End Optuna's trial as the outcome says: COMPLETE, PRUNED or FAIL, with what else is known."""
         if isinstance(outcome, Measurement):
-            self._study.tell(number, TrialState.COMPLETE, values_of(outcome, self._objectives), facts)
+            more = {INTERVALS: intervals_of(outcome, self._objectives)}
+            values = values_of(outcome, self._objectives)
+            self._study.tell(number, TrialState.COMPLETE, values, {**facts, **more}, excess_of(outcome))
             return
         why = {"cause": outcome.cause, "message": outcome.message}
         if outcome.layer is not None:

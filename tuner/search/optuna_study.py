@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -88,17 +89,37 @@ class OptunaStudy:
         self._running[number] = trial
         return Asked(number, dict(trial.params))
 
-    def tell(self, number: int, state: TrialState, values: Sequence[float] | None, facts: Mapping[str, Any]) -> None:
-        """End a trial, unless it has ended: in the database first, then for the sampler."""
+    def tell(
+        self,
+        number: int,
+        state: TrialState,
+        values: Sequence[float] | None,
+        facts: Mapping[str, Any],
+        constraints: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """End a trial, unless it has ended: in the database first, then for the sampler.
+
+        Args:
+            number: of the trial.
+            state: that it ends in.
+            values: one per objective.
+            facts: what Optuna has no place for.
+            constraints: name -> number that is above zero where the constraint is broken.
+        """
         with self._store.translating():
             trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
             try:
                 self._storage.set_trial_user_attr(trial_id, ATTRIBUTE, dict(facts))
+                for name, value in constraints.items():  # where Trial.set_constraint keeps them
+                    self._storage.set_trial_system_attr(trial_id, f"constraints:{name}", value)
                 self._storage.set_trial_state_values(trial_id, state, values)
             except optuna.exceptions.UpdateFinishedTrialError:
                 return
         trial = self._running.pop(number, None)
         if trial is not None:
+            trial.set_user_attr(ATTRIBUTE, dict(facts))
+            for name, value in constraints.items():
+                trial.set_constraint(name, value)
             self._copy.tell(trial, values, state=state)
 
     def _trials(self, states: tuple[TrialState, ...]) -> list[FrozenTrial]:

@@ -26,7 +26,8 @@ from tuner.search.kernel_times import kernel_table
 from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import check_optuna, quiet_optuna
 from tuner.search.progress import Progress, ProgressEvent, make_progress
-from tuner.search.samplers import EXHAUSTIVE, NSGA2
+from tuner.search.samplers import EXHAUSTIVE, SCREENED
+from tuner.search.screening import screen, seconds_for_screening
 from tuner.search.settings import DEFAULT_DEADLINE, Settings, check_settings
 from tuner.search.spaces import Space, resolve_space
 from tuner.search.support import keep_probe, known_probe
@@ -46,7 +47,7 @@ def search(
     budget: str | float | None = None,
     max_drop: Drop | str | float | None = None,
     space: Space | None = None,
-    sampler: str = NSGA2,
+    sampler: str = SCREENED,
     seed: int = 0,
     study: str | None = None,
     storage: str = DEFAULT_STORAGE,
@@ -57,6 +58,8 @@ def search(
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
     baseline: str = RESIDENT,
+    goal: str | None = None,
+    patience: int | None = None,
     progress: bool | Callable[[ProgressEvent], Any] = True,
 ) -> Study:
     """Search for the best precision of every layer; called again with the same study, goes on where it stopped.
@@ -68,7 +71,7 @@ def search(
         max_drop: quality that may be lost: 0.01, "1%" or "1%rel"; by default 0.01, or what the study began with.
         space: what each layer may take: a preset's name, a TOML file or a SearchSpace; by default the preset for the
             device, or what the study began with.
-        sampler: nsga2, tpe, gp, random or exhaustive.
+        sampler: screened, nsga2, tpe, gp, random or exhaustive.
         seed: of the sampler.
         study: its name; by default the task's.
         storage: the database.
@@ -82,6 +85,9 @@ def search(
             On a CPU; on an accelerator the limit is JAX's own share of its memory (XLA_PYTHON_CLIENT_MEM_FRACTION).
         baseline: "resident": candidates are timed call by call beside it; "alternate": their weights take turns on the
             device, for models whose weights do not fit twice. Blocks of calls are paired then, and intervals are wider.
+        goal: stop as soon as one candidate reaches it: "latency<=0.5x,drop<=1%", with memory<=0.4x or memory<=100MB too.
+        patience: stop when so many trials in a row add less than a thousandth to the hypervolume of the front; 0: never.
+            By default 30, or twice the choices where they are more, where only time limits a screened search.
         progress: False for silence, or a callable that gets a ProgressEvent after every candidate.
 
     Raises:
@@ -109,6 +115,8 @@ def search(
         deadline=deadline,
         memory_limit=memory_limit,
         baseline=baseline,
+        goal=goal,
+        patience=patience,
     )
     return run_search(task, settings, progress)
 
@@ -178,7 +186,12 @@ def _run(
         with interrupts.allowed():
             choices = begun.resolved.resolution.choices
             # Once something is measured, other kernels would make other policies of the same precisions.
+            began = limit.elapsed
             table = kernel_table(store, evaluator, choices, limit, display, frozen=record.counts.total > 0)
+            wants_more = settings.sampler == SCREENED and not settings.only_around
+            seconds = seconds_for_screening(limit, evaluator.baseline.costs) if wants_more else 0.0
+            screening = screen(store, evaluator, task, program, choices, table, seconds, display)
+            screened_s = limit.elapsed - began
         loop = Loop(
             store=store,
             record=record,
@@ -191,9 +204,12 @@ def _run(
             budget=limit,
             display=display,
             interrupts=interrupts,
+            screening=screening,
         )
         loop.run()
         loop.confirm()
+        share = screened_s / max(limit.elapsed, 1e-9)
+        display.note(f"Timing kernels and screening layers took {screened_s:.1f} s, {share:.0%} of this search.")
 
 
 def _announce(begun: Beginning, shapes: Shapes, display: Progress) -> None:

@@ -14,10 +14,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import InputError
 from tuner.search.choices import ChoiceSpace, Proposal
+from tuner.search.predict import Estimate
+from tuner.search.screened import ScreenedSampler
 
-NSGA2, TPE, GP, RANDOM, EXHAUSTIVE = "nsga2", "tpe", "gp", "random", "exhaustive"
-SAMPLERS = (NSGA2, TPE, GP, RANDOM, EXHAUSTIVE)
-_NOT_YET = {"screened": "arrives with screening"}
+SCREENED, NSGA2, TPE, GP, RANDOM, EXHAUSTIVE = "screened", "nsga2", "tpe", "gp", "random", "exhaustive"
+SAMPLERS = (SCREENED, NSGA2, TPE, GP, RANDOM, EXHAUSTIVE)
 
 # Small, so that a few dozen trials make several generations; the first one holds the planned candidates.
 POPULATION = 10
@@ -29,12 +30,8 @@ def check_sampler(name: str) -> None:
     """Raise unless a sampler of that name can be made here.
 
     Raises:
-        InputError: the name is unknown or not built yet, or an extra is not installed.
+        InputError: the name is unknown, or an extra is not installed.
     """
-    if name in _NOT_YET:
-        raise InputError(
-            f"the sampler {name!r} is not available yet ({_NOT_YET[name]}); use one of {', '.join(SAMPLERS)}"
-        )
     if name not in SAMPLERS:
         raise InputError(f"unknown sampler {name!r}; use one of {', '.join(SAMPLERS)}")
     missing = [module for module in ("torch", "scipy") if name == GP and importlib.util.find_spec(module) is None]
@@ -45,8 +42,22 @@ def check_sampler(name: str) -> None:
         )
 
 
-def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Optuna's sampler behind a name of ours; `exhaustive` has none and gets the random one, which is never asked."""
+def make_sampler(
+    name: str,
+    seed: int,
+    estimates: Sequence[Estimate | None] | None = None,
+    reference: Sequence[float] | None = None,
+) -> BaseSampler:
+    """The sampler behind a name of ours; `exhaustive` has none and gets the random one, which is never asked.
+
+    Args:
+        name: of the sampler.
+        seed: of the sampler.
+        estimates: what `screened` knows of each objective beforehand.
+        reference: from which values on it takes an objective for worthless.
+    """
+    if name == SCREENED:
+        return ScreenedSampler(estimates, seed=seed, reference=reference)
     with warnings.catch_warnings():
         # Multivariate TPE and GP are marked experimental; we test what we use of them.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -117,6 +128,8 @@ class TiedSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next planned proposal, else the inner sampler's."""
+        if self.has_plan and isinstance(self._inner, ScreenedSampler):  # which thinks before it answers
+            return {name: self._planned[0][name] for name in search_space}
         # The inner sampler is asked even for a planned one: NSGA-II counts the trial to a generation in doing so.
         proposal = self._space.expand(self._ask_inner(study, trial))
         proposal = self._planned[0] if self.has_plan else self._unseen(study, trial, proposal)

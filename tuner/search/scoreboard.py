@@ -22,7 +22,7 @@ class Scoreboard:
 
     def __init__(self, drop: Drop, baseline_quality: float, objectives: Sequence[str]) -> None:
         self.drop = drop
-        self._allowed = drop.allowed(baseline_quality)
+        self.allowed = drop.allowed(baseline_quality)
         self._objectives = tuple(objectives)
         self._front: list[Point] = []
         self.done = 0
@@ -42,7 +42,7 @@ class Scoreboard:
         # What was dominated once stays so; only the front needs to be compared again.
         point = Point(trial=number, label=label, policy=policy, measurement=outcome)
         self._front = pareto([*self._front, point], self._objectives)
-        if policy is not None and outcome.quality.drop <= self._allowed and not broken_constraints(outcome):
+        if policy is not None and outcome.quality.drop <= self.allowed and not broken_constraints(outcome):
             self.best_ratio = min(outcome.latency.ratio, self.best_ratio or outcome.latency.ratio)
 
 

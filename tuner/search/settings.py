@@ -13,11 +13,14 @@ from tuner.measurement import ALTERNATE, RESIDENT
 from tuner.policy import Policy
 from tuner.policy_file import load_policy
 from tuner.search.budget import DEFAULT_SECONDS, Budget, check_trials, parse_budget, parse_size
-from tuner.search.samplers import NSGA2, check_sampler
+from tuner.search.goal import Goal
+from tuner.search.samplers import SCREENED, check_sampler
 from tuner.search.spaces import Space
 
 DEFAULT_DROP = Drop(0.01)
 DEFAULT_DEADLINE = "5m"
+# Trials without a gain after which a search that only time limits stops; twice the choices where they are more.
+_PATIENCE = 30
 BASELINES = (RESIDENT, ALTERNATE)
 
 
@@ -29,7 +32,7 @@ class Settings:
     storage: str
     trials: int | None
     seconds: float | None
-    sampler: str = NSGA2
+    sampler: str = SCREENED
     seed: int = 0
     max_drop: Drop | None = None
     space: Space | None = None
@@ -45,9 +48,29 @@ class Settings:
     memory_limit: int | None = None
     # Whether the baseline's weights stay on the device beside a candidate's.
     baseline: str = RESIDENT
+    # What to stop at, and after how many trials without a gain; None: as the sampler and the budget make sensible.
+    goal: Goal | None = None
+    patience: int | None = None
     # What the task's module recommends for a new study.
     recommended_drop: Drop = DEFAULT_DROP
     recommended_space: Space | None = None
+
+    @property
+    def only_around(self) -> bool:
+        """True when nothing but the neighbors of a trial is to be measured."""
+        return self.around is not None and self.trials is None
+
+    def patience_for(self, choices: int) -> int:
+        """After how many trials without a gain to stop, 0 for never.
+
+        By default only a search that time alone limits, with the sampler that knows what it does not try.
+
+        Args:
+            choices: how many layers the sampler decides on.
+        """
+        if self.patience is not None:
+            return self.patience
+        return max(_PATIENCE, 2 * choices) if self.trials is None and self.sampler == SCREENED else 0
 
     def budget(self) -> Budget:
         """A budget that begins now."""
@@ -62,7 +85,7 @@ def check_settings(
     budget: str | float | None = None,
     max_drop: Drop | str | float | None = None,
     space: Space | None = None,
-    sampler: str = NSGA2,
+    sampler: str = SCREENED,
     seed: int = 0,
     objectives: Sequence[str] | None = None,
     start: Policy | str | Path | None = None,
@@ -71,6 +94,8 @@ def check_settings(
     deadline: str | float = DEFAULT_DEADLINE,
     memory_limit: str | int | None = None,
     baseline: str = RESIDENT,
+    goal: Goal | str | None = None,
+    patience: int | None = None,
     recommended_trials: int | None = None,
     recommended_drop: str | float | None = None,
     recommended_space: Space | None = None,
@@ -103,6 +128,8 @@ def check_settings(
         deadline_s=parse_budget(deadline, "deadline"),
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
         baseline=_check_baseline(baseline),
+        goal=None if goal is None else Goal.parse(goal),
+        patience=_check_patience(patience),
         recommended_drop=DEFAULT_DROP if recommended_drop is None else Drop.parse(recommended_drop),
         recommended_space=recommended_space,
     )
@@ -125,6 +152,14 @@ def _check_around(around: Any) -> int | None:
     if around is not None and (isinstance(around, bool) or not isinstance(around, int) or around < 0):
         raise InputError(f"around={around!r} is not the number of a trial; `tuner front` shows those of the front")
     return around
+
+
+def _check_patience(patience: Any) -> int | None:
+    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int) or patience < 0):
+        raise InputError(
+            f"patience={patience!r} is not a number of trials; give one such as 30, or 0 to never stop for it"
+        )
+    return patience
 
 
 def _check_baseline(baseline: str) -> str:

@@ -1,0 +1,93 @@
+"""Outlook: what a running search expects of a proposal before it is measured, corrected by all that it measured."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tuner.effect import Prediction
+from tuner.measurement import Failure, Measurement
+from tuner.search.choices import ChoiceSpace
+from tuner.search.estimates import Estimates
+from tuner.search.predict import Picks, Predictor
+
+Outcome = Measurement | Failure
+
+
+class Outlook:
+    """Predicts latency, drop, memory and fidelity of proposals.
+
+    Args:
+        space: what may be proposed.
+        estimates: from the screening.
+        baseline: the program as written.
+        larger_is_better: the metric's direction.
+    """
+
+    def __init__(
+        self, space: ChoiceSpace, estimates: Estimates, baseline: Measurement, *, larger_is_better: bool
+    ) -> None:
+        self._space = space
+        self._estimates = estimates
+        self._quality = baseline.quality.value
+        self._sign = -1.0 if larger_is_better else 1.0
+        self._options = {name: tuple(map(str, space.choices[name])) for name in space.free}
+        self._learned: dict[tuple[int, ...], Measurement] = {}
+        self._predictors: dict[str, Predictor] | None = None
+
+    def learn(self, proposal: Mapping[str, str], outcome: Outcome) -> None:
+        """Takes a measurement into account; failures say nothing about numbers."""
+        if isinstance(outcome, Measurement):
+            self._learned[self._pick(proposal)] = outcome
+            self._predictors = None
+
+    def predict(self, proposal: Mapping[str, str]) -> Prediction:
+        """What is expected of a proposal."""
+        return self.predict_all(np.array([self._pick(proposal)], np.int64))[0]
+
+    def predict_all(self, picks: Picks) -> list[Prediction]:
+        """What is expected of each row of option numbers of the free layers."""
+        if self._predictors is None:
+            self._predictors = self._fit()
+        told = {name: predictor.predict(picks)[0].tolist() for name, predictor in self._predictors.items()}
+        return [
+            Prediction(
+                latency=told["latency"][row],
+                memory=told["memory"][row],
+                drop=self._sign * (told["quality"][row] - self._quality) if "quality" in told else None,
+                fidelity=math.exp(min(told["fidelity"][row], 50.0)) if "fidelity" in told else None,
+            )
+            for row in range(len(picks))
+        ]
+
+    def _pick(self, proposal: Mapping[str, str]) -> tuple[int, ...]:
+        return tuple(choices.index(proposal[name]) for name, choices in self._options.items())
+
+    def _fit(self) -> dict[str, Predictor]:
+        estimates = {
+            "latency": self._estimates.latency,
+            "memory": self._estimates.memory,
+            "quality": self._estimates.quality,
+            "fidelity": self._estimates.fidelity,
+        }
+        picks = np.array(list(self._learned), np.int64).reshape(len(self._learned), len(self._options))
+        numbers = [_numbers(one) for one in self._learned.values()]
+        predictors = {}
+        for name, estimate in estimates.items():
+            if estimate is not None:
+                predictors[name] = Predictor(self._options, estimate)
+                rows = [row for row, one in enumerate(numbers) if math.isfinite(one[name][0])]
+                values, noise = (np.array([numbers[row][name][part] for row in rows]) for part in (0, 1))
+                predictors[name].fit(picks[rows], values, noise)
+        return predictors
+
+
+def _numbers(measured: Measurement) -> dict[str, tuple[float, float]]:
+    """Value and standard deviation of what is predicted; the fidelity of what changes nothing teaches nothing."""
+    latency, quality = measured.latency, measured.quality
+    return {
+        "latency": (latency.ratio, (latency.high - latency.low) / 3.92),
+        "memory": (float(measured.memory.total_bytes), 0.0),
+        "quality": (quality.value, (quality.drop_high - quality.drop_low) / 3.92),
+        "fidelity": (math.log(quality.fidelity) if quality.fidelity > 1e-7 else math.nan, 0.05),
+    }
