@@ -8,7 +8,8 @@ from search_spaces import Precision
 from tuner.measure.effective import effective_inputs, effective_precisions, worst_of
 from tuner.measure.executable import compile_policy
 from tuner.measure.hlo import parse_hlo
-from tuner.program import capture, uniform_policy
+from tuner.policy import Assignment
+from tuner.program import capture, make_policy, uniform_policy
 
 ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on the CPU")
 
@@ -249,3 +250,26 @@ def test_of_several_shapes_the_worst_verdict_counts_and_says_where():
         "c": "different: f32 x f32 -> f32 in row",
         "d": "different: f32",
     }
+
+
+@ON_CPU
+@pytest.mark.parametrize(
+    ("precision", "verdict"),
+    [
+        ("f32/f32/f32", "as requested"),
+        ("bf16/bf16/f32", "different: f32 x f32 -> f32"),
+        ("i8/i8/i32", "different: i32 x i32 -> i32"),
+    ],
+)
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 1)])
+def test_shifted_images_are_told_by_their_multiplications(precision, verdict, kernel):
+    def apply(w, x):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout, feature_group_count=6)
+
+    w, x = np.ones((*kernel, 1, 6), np.float32), np.ones((2, 8, 8, 6), np.float32)
+    program = capture(apply, w, (x,))
+    wanted = Precision.parse(precision)
+    policy = make_policy(program, {"params": Assignment(precision=wanted, kernel="shifted")})
+    executable = compile_policy(apply, w, program, policy, (x,), jax.devices()[0])
+    assert effective_precisions(executable.module, {"params": ("conv", wanted)}) == {"params": verdict}

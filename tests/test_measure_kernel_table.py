@@ -97,7 +97,7 @@ def test_convolutions_can_be_timed() -> None:
     example = convolutions()
     captured = capture(example.apply, example.params, example.inputs)
     table = time_kernels(captured, {"depthwise": (ORIGINAL, F32)}, known={}, budget_s=60)
-    assert table.kernels["depthwise", F32] == ("plain", "shifted")
+    assert table.kernels["depthwise", F32] == ("plain", "channels_first", "shifted")
     assert table.seconds("depthwise", F32, "shifted") > 0
 
 
@@ -117,10 +117,39 @@ def test_grouped_integer_convolutions_are_not_tried_in_the_scalar_loop() -> None
 
     made = capture(depthwise, {"w": normal(3, 3, 1, 4)}, (normal(2, 5, 5, 4),))
     table = time_kernels(made, {"w": (ORIGINAL, F32, I8)}, known={}, budget_s=60)
-    assert table.kernels["w", I8] == ("plain", "shifted")
+    assert table.kernels["w", I8] == ("plain", "channels_first", "shifted")
     assert np.isnan(table.seconds("w", I8, "plain"))
+    assert np.isnan(table.seconds("w", I8, "channels_first"))
     assert table.seconds("w", F32, "plain") > 0
     assert table.best("w", I8) == "shifted"
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA does on the CPU")
+@pytest.mark.parametrize(
+    ("layout", "kernel", "image", "groups", "expected"),
+    [
+        (("NHWC", "HWIO", "NHWC"), (3, 3, 4, 4), (2, 5, 5, 4), 1, "plain"),
+        (("NHWC", "HWIO", "NHWC"), (3, 3, 1, 4), (2, 5, 5, 4), 4, "shifted"),
+        (("NHWC", "HWIO", "NHWC"), (3, 3, 2, 4), (2, 5, 5, 4), 2, "patches"),
+        (("NHWC", "OIHW", "NHWC"), (4, 4, 3, 3), (2, 5, 5, 4), 1, "channels_last"),
+        (("NCHW", "OIHW", "NCHW"), (4, 4, 3, 3), (2, 4, 5, 5), 1, "channels_last"),
+        (("NCHW", "OIHW", "NCHW"), (4, 4, 1, 1), (2, 4, 5, 5), 1, "plain"),
+        (("NHC", "HIO", "NHC"), (3, 4, 4), (2, 5, 4), 1, "as_image"),
+        (("NDHWC", "DHWIO", "NDHWC"), (3, 3, 3, 4, 4), (2, 5, 5, 5, 4), 1, "patches"),
+    ],
+)
+def test_integer_convolutions_that_were_not_timed_stay_out_of_the_scalar_loop(
+    layout: Any, kernel: Any, image: Any, groups: int, expected: str
+) -> None:
+    def apply(params: Any, x: Any) -> Any:
+        strides = (1,) * (len(kernel) - 2)
+        settings = {"dimension_numbers": layout, "feature_group_count": groups}
+        return jax.lax.conv_general_dilated(x, params["w"], strides, "SAME", **settings)
+
+    made = capture(apply, {"w": normal(*kernel)}, (normal(*image),))
+    table = time_kernels(made, {"w": (ORIGINAL, F32, I8)}, known={}, budget_s=0)
+    assert table.best("w", I8) == expected
+    assert table.best("w", F32) == "plain"
 
 
 def test_a_slow_variant_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:

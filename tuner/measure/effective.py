@@ -4,7 +4,8 @@ A compiler may widen operands, merge operations or replace them. What cannot be 
 "unknown", never assumed. XLA keeps the name of the operation that an instruction comes from in its metadata. A product
 that was rewritten may have lost it, or go by that of a transpose behind it; then the packed weight that reaches it tells
 the layer, or else the relayouts and conversions that the rewrite put around it (they keep the product's own name), on the
-side of its users and of its operands. When those disagree it stays unknown.
+side of its users and of its operands. When those disagree it stays unknown. A convolution that runs without one, as shifted
+images times numbers, is told by the dtype of its multiplications.
 """
 
 import ast
@@ -19,6 +20,7 @@ from search_spaces import Precision
 from tuner.measure.hlo import Computation, Instruction, Module
 from tuner.program import layer_of_op_name
 from tuner.program.layer import EMBEDDING
+from tuner.program.layer_scope import SHIFTED_PRODUCTS
 
 AS_REQUESTED = "as requested"
 UNKNOWN = "unknown"
@@ -142,11 +144,10 @@ def _find(module: Module, layer_of: LayerOf) -> tuple[dict[str, list[Ran]], dict
             layer = _attribute(module, computation, instruction, layer_of)
             if layer is not None:
                 products.setdefault(layer, []).append(_product(computation, instruction))
-        elif instruction.opcode == "multiply" and _is_product_name(instruction.op_name):
+        elif instruction.opcode == "multiply" and _is_elementwise_product(instruction.op_name):
             layer = layer_of(instruction.op_name or "")
             if layer is not None:
                 elementwise.setdefault(layer, []).append(_product(computation, instruction))
-    # A product over an axis of length one becomes a plain multiplication.
     return {**elementwise, **products}, look_ups
 
 
@@ -159,6 +160,11 @@ def _is_product(instruction: Instruction) -> bool:
 
 def _is_product_name(op_name: str | None) -> bool:
     return op_name is not None and op_name.endswith(_PRODUCT_NAMES)
+
+
+def _is_elementwise_product(op_name: str | None) -> bool:
+    """True for the multiplications that a product becomes: over an axis of length one, or of shifted images."""
+    return _is_product_name(op_name) or (op_name is not None and op_name.endswith(f"/{SHIFTED_PRODUCTS}/mul"))
 
 
 def _product(computation: Computation, instruction: Instruction) -> Ran:

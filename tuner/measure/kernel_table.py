@@ -44,11 +44,13 @@ class KernelTable:
         times: per operation signature, precision and kernel, in seconds; what could not run is NaN.
         signatures: layer name -> (signature, executions) of each of its operations, at every shape that is timed.
         kernels: (layer name, precision) -> names of the kernels that can run it.
+        untimed: the same -> the kernel that runs it where none was timed, if that is not the plain one.
     """
 
     times: Times = field(default_factory=dict)
     signatures: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     kernels: Mapping[tuple[str, Precision], tuple[str, ...]] = field(default_factory=dict)
+    untimed: Mapping[tuple[str, Precision], str] = field(default_factory=dict)
 
     def seconds(self, layer: str, precision: Precision, kernel: str) -> float:
         """Predicted seconds of a layer in one call of the program; NaN where that is not known."""
@@ -56,12 +58,15 @@ class KernelTable:
         return sum(count * self.times.get(_key(s, precision, kernel), float("nan")) for s, count in parts)
 
     def best(self, layer: str, precision: Precision) -> str:
-        """The fastest kernel of a layer in a precision; the plain one where nothing is clearly faster or known."""
+        """The fastest kernel of a layer in a precision; the plain one where nothing is clearly faster.
+
+        Where nothing was timed that is the plain one too, unless it is known to be slow by far.
+        """
         plain = self.seconds(layer, precision, PLAIN)
         timed = {name: self.seconds(layer, precision, name) for name in self.kernels.get((layer, precision), ())}
         timed = {name: seconds for name, seconds in timed.items() if seconds == seconds}
         if not timed:
-            return PLAIN
+            return self.untimed.get((layer, precision), PLAIN)
         fastest = min(timed, key=lambda name: timed[name])
         return PLAIN if plain == plain and timed[fastest] > _WORTH * plain else fastest
 
@@ -103,6 +108,7 @@ def time_kernels(
     weight: dict[str, float] = {}
     layers = list(_layers(shapes or ((1.0, program),)))
     names = _kernel_names(layers, choices)
+    untimed = _untimed_kernels(layers, choices)
     for calls, layer, sites in layers:
         mine = tuple((signature_of(site), calls * site.executions) for site in sites)
         signatures[layer.name] = (*signatures.get(layer.name, ()), *mine)
@@ -122,7 +128,7 @@ def time_kernels(
             if missing and left > 0:
                 found = _time_variants(site, list(variants), min(_ROUND_S * len(variants), left))
                 times.update({_key(signature, *variant): seconds for variant, seconds in found.items()})
-    return KernelTable(times=times, signatures=signatures, kernels=names)
+    return KernelTable(times=times, signatures=signatures, kernels=names, untimed=untimed)
 
 
 _Part = tuple[float, Layer, Sequence[Site]]
@@ -147,6 +153,19 @@ def _kernel_names(
     return {key: tuple(found) for key, found in names.items()}
 
 
+def _untimed_kernels(
+    layers: Sequence[_Part], choices: Mapping[str, Sequence[Precision]]
+) -> dict[tuple[str, Precision], str]:
+    """Per layer and precision the kernel for want of times, where that is not the plain one."""
+    platform = jax.default_backend()
+    found = {
+        (layer.name, precision): kernels.untimed_kernel(sites, precision, platform)
+        for _, layer, sites in layers
+        for precision in choices.get(layer.name, ())
+    }
+    return {key: name for key, name in found.items() if name != PLAIN}
+
+
 def _groups(site: Site) -> int:
     """What a grouped convolution costs more than its work says, where no kernel is made for it: its groups at worst."""
     return int(site.eqn.params.get("feature_group_count", 1))
@@ -156,7 +175,7 @@ def signature_of(site: Site) -> str:
     """Equal for operations that take the same time: kind, shapes, dtypes and settings."""
     shapes = [str(variable.aval) for variable in (*site.eqn.invars, *site.eqn.outvars)]
     settings = sorted((name, str(value)) for name, value in site.eqn.params.items())
-    text = repr((site.kind, site.weight_operand, shapes, settings))
+    text = repr((site.kind, site.weight_operand, shapes, settings, *(site.repeated and [site.repeated])))
     return f"{site.kind}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -197,16 +216,11 @@ def _time_variants(
 
 
 def _is_hopeless(site: Site, precision: Precision, kernel: str, variants: Sequence[tuple[Precision, str]]) -> bool:
-    """True for what is known to be slower than another kernel by far, at some shapes by minutes: it is not even tried.
-
-    XLA's CPU backend convolves integers in groups with a scalar loop, and over small images as if there were one group.
-    """
-    return (
-        kernel == PLAIN
-        and precision.activations.kind == "int"
-        and site.eqn.params.get("feature_group_count", 1) > 1
-        and jax.default_backend() == "cpu"
-        and any(other == precision and name != PLAIN for other, name in variants)
+    """True for what is known to be slower than another kernel by far, at some shapes by minutes: it is not even tried."""
+    platform = jax.default_backend()
+    others = (name for other, name in variants if other == precision and name != kernel)
+    return kernels.runs_in_scalar_loop(site, precision, kernel, platform) and not all(
+        kernels.runs_in_scalar_loop(site, precision, name, platform) for name in others
     )
 
 

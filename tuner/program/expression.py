@@ -195,6 +195,25 @@ def untransposed(expression: Expression) -> tuple[Expression, tuple[int, ...]]:
     return expression, axes
 
 
+def repeated_axes(expression: Expression) -> tuple[int, ...]:
+    """The axes of a value along which it is one part repeated, as far as its last movements tell."""
+    axes = list(range(expression.aval.ndim))  # positions of the outermost axes in what is looked at, -1 once repeated
+    repeated: set[int] = set()
+    while isinstance(expression, Result):
+        eqn = expression.computation.eqn
+        if eqn.primitive.name == "transpose":
+            axes = [axis if axis < 0 else eqn.params["permutation"][axis] for axis in axes]
+        elif eqn.primitive.name == "broadcast_in_dim":
+            before, kept = expression.computation.operands[0].aval.shape, eqn.params["broadcast_dimensions"]
+            places = {axis: place for place, axis in enumerate(kept) if before[place] == eqn.params["shape"][axis]}
+            repeated.update(place for place, axis in enumerate(axes) if axis >= 0 and axis not in places)
+            axes = [places.get(axis, -1) for axis in axes]
+        elif eqn.primitive.name not in PLACEMENT | {"convert_element_type", "copy", "copy_p"}:
+            break
+        expression = expression.computation.operands[0]
+    return tuple(sorted(repeated))
+
+
 def slices_in(expression: Expression) -> list[Slice]:
     """The slices that a value is computed from, each once; those of outer loops through the stacks of inner ones."""
     found: dict[int, Slice] = {}

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+# Scope of multiplications that are a layer's product, where no single operation is.
+SHIFTED_PRODUCTS = "shifted_products"
 _MARK = re.compile(r"layer\[([^\]]*)\]")
 _ESCAPES = {"%": "%25", "]": "%5D", "[": "%5B", "/": "%2F", "(": "%28", ")": "%29", '"': "%22", "\\": "%5C"}
 

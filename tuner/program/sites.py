@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tuner.program.expression import Expression, sources, weight_key
+from tuner.program.expression import Expression, repeated_axes, sources, weight_key
 from tuner.program.layer import CONV, DOT, EMBEDDING, MATMUL
 from tuner.program.placement import Placement, unplaced
 from tuner.program.steps import Reference, Site
@@ -41,7 +41,18 @@ def find_site(
     if weight_operand is not None:
         weight, placement = unplaced(operands[weight_operand])  # type: ignore[arg-type]  # it picked an expression
         key = weight_key(weight)
-    return Site(kind, eqn, weight_operand, weight, key, scope, executions, reason or own_reason, placement=placement)
+    return Site(
+        kind,
+        eqn,
+        weight_operand,
+        weight,
+        key,
+        scope,
+        executions,
+        reason or own_reason,
+        placement=placement,
+        repeated=() if weight is None else repeated_axes(weight),
+    )
 
 
 Found = tuple[str, int | None, str | None]

@@ -38,6 +38,8 @@ class Site:
     rows: Rows | None = None
     # Where the program wants the weight to lie when it reads it.
     placement: Placement | None = None
+    # The axes along which the program repeats the weight.
+    repeated: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -11,10 +11,24 @@ import numpy as np
 from search_spaces import Format, Precision
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
-from tuner.program.kernels import conv, conv_layout, conv_shifted, dot, dot_layouts, gather, ragged
+from tuner.program.kernels import (
+    conv,
+    conv_image,
+    conv_layout,
+    conv_patches,
+    conv_shifted,
+    conv_split,
+    dot,
+    dot_batches,
+    dot_layouts,
+    gather,
+    ragged,
+)
 from tuner.program.kernels.alike import Alike
 from tuner.program.kernels.operands import OFFSET, Packed, hold
 from tuner.program.kernels.registry import PLAIN, Kernel, find_kernel, kernels_for, plain_kernel
+from tuner.program.kernels.slow_paths import runs_in_scalar_loop as runs_in_scalar_loop
+from tuner.program.kernels.slow_paths import untimed_kernel as untimed_kernel
 from tuner.program.layer import DOT, EMBEDDING, INPUT, Layer
 from tuner.program.steps import Site
 
@@ -26,7 +40,7 @@ _ROOMS = {
     "dynamic_slice": gather,
 }
 # Imported for the kernels that they register.
-_MORE = (conv_layout, conv_shifted, dot_layouts)
+_MORE = (conv_image, conv_layout, conv_patches, conv_shifted, conv_split, dot_batches, dot_layouts)
 
 
 def shared_axes(site: Site) -> tuple[int, ...]:

@@ -18,7 +18,14 @@ class Alike:
     def __init__(self, site: Site) -> None:
         eqn = site.eqn
         types = tuple(variable.aval for variable in (*eqn.invars, *eqn.outvars))
-        self._key: tuple[Any, ...] = (site.kind, site.weight_operand, eqn.primitive, tuple(eqn.params.items()), types)
+        self._key: tuple[Any, ...] = (
+            site.kind,
+            site.weight_operand,
+            site.repeated,
+            eqn.primitive,
+            tuple(eqn.params.items()),
+            types,
+        )
         self._hash = hash(self._key)
         self.site = replace(site, weight=None, key=(), scope=None, executions=1, reason=None, rows=None, placement=None)
 

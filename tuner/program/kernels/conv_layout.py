@@ -1,5 +1,6 @@
-"""Convolutions run with channels last, whatever the model's own layout is."""
+"""Convolutions run in another layout than the model's own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,66 +13,83 @@ from tuner.program.kernels.registry import Kernel, register
 from tuner.program.layer import CONV
 from tuner.program.steps import Site
 
+Axes = tuple[int, ...]
 
-def _inner_spec(ndim: int) -> tuple[int, ...]:
+
+def channels_last(ndim: int) -> Axes:
     """Examples first, features last: positions of (examples, features, spatial...)."""
     return (0, ndim - 1, *range(1, ndim - 1))
 
 
-def _kernel_spec(ndim: int) -> tuple[int, ...]:
-    """Spatial axes first, then input and output features: positions of (output, input, spatial...)."""
+def taps_first(ndim: int) -> Axes:
+    """Spatial axes first, then input and output features: positions of (output, input, spatial...) in a kernel."""
     return (ndim - 1, ndim - 2, *range(ndim - 2))
 
 
-def _order(spec: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
-    """The permutation that brings an array with layout `spec` to layout `inner`."""
-    source = dict(zip(inner, spec, strict=True))
+def as_listed(ndim: int) -> Axes:
+    """Examples and features, or output and input features, before the spatial axes."""
+    return tuple(range(ndim))
+
+
+def turned(spec: Axes, wanted: Axes) -> Axes:
+    """The permutation that brings an array with layout `spec` to layout `wanted`."""
+    source = dict(zip(wanted, spec, strict=True))
     return tuple(source[position] for position in range(len(spec)))
 
 
-def _features_elsewhere(site: Site, precision: Precision) -> bool:
-    numbers = site.eqn.params["dimension_numbers"]
-    spec: tuple[int, ...] = tuple(numbers.lhs_spec)
-    return spec != _inner_spec(len(spec))
-
-
-def _kernel_order(site: Site) -> tuple[int, ...]:
+def taps_first_order(site: Site) -> Axes:
+    """The axes of the kernel with the spatial ones first."""
     spec = site.eqn.params["dimension_numbers"].rhs_spec
-    return _order(spec, _kernel_spec(len(spec)))
+    return turned(spec, taps_first(len(spec)))
 
 
-def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
-    params = site.eqn.params
-    numbers = params["dimension_numbers"]
-    assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
-    left, right = meet(both, precision)
-    ndim = left.ndim
-    inner = _inner_spec(ndim)
-    result = jax.lax.conv_general_dilated(
-        jnp.transpose(left, _order(numbers.lhs_spec, inner)),
-        right,
-        window_strides=params["window_strides"],
-        padding=params["padding"],
-        lhs_dilation=params["lhs_dilation"],
-        rhs_dilation=params["rhs_dilation"],
-        dimension_numbers=jax.lax.ConvDimensionNumbers(inner, _kernel_spec(ndim), inner),
-        feature_group_count=params["feature_group_count"],
-        precision=own_precision(site.eqn, (left, right)),
-        preferred_element_type=jnp.dtype(precision.accumulate.dtype),
+def _in_layout(image_spec: Callable[[int], Axes], kernel_spec: Callable[[int], Axes], name: str, remark: str) -> None:
+    """Registers the convolution in one layout, for those that are written in another."""
+
+    def differs(site: Site, precision: Precision) -> bool:
+        numbers = site.eqn.params["dimension_numbers"]
+        ndim = len(numbers.lhs_spec)
+        image, kernel = image_spec(ndim), kernel_spec(ndim)
+        return (*numbers.lhs_spec, *numbers.out_spec) != image * 2 or tuple(numbers.rhs_spec) != kernel
+
+    def order(site: Site) -> Axes:
+        spec = site.eqn.params["dimension_numbers"].rhs_spec
+        return turned(spec, kernel_spec(len(spec)))
+
+    def run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
+        params = site.eqn.params
+        numbers = params["dimension_numbers"]
+        assert packed is not None  # a convolution with a computed kernel is never assigned
+        both = hold_image(site, precision, operands[0]), packed
+        left, right = meet(both, precision)
+        inner = image_spec(left.ndim)
+        result = jax.lax.conv_general_dilated(
+            jnp.transpose(left, turned(numbers.lhs_spec, inner)),
+            right,
+            window_strides=params["window_strides"],
+            padding=params["padding"],
+            lhs_dilation=params["lhs_dilation"],
+            rhs_dilation=params["rhs_dilation"],
+            dimension_numbers=jax.lax.ConvDimensionNumbers(inner, kernel_spec(left.ndim), inner),
+            feature_group_count=params["feature_group_count"],
+            precision=own_precision(site.eqn, (left, right)),
+            preferred_element_type=jnp.dtype(precision.accumulate.dtype),
+        )
+        back = jnp.transpose(result, turned(inner, numbers.out_spec))
+        return scale_back(back, both, lambda scale, side: on_result(site, scale, side))
+
+    register(
+        Kernel(
+            name=name,
+            primitive="conv_general_dilated",
+            kinds=(CONV,),
+            applies=differs,
+            order=order,
+            run=run,
+            remark=remark,
+        )
     )
-    back = jnp.transpose(result, _order(inner, numbers.out_spec))
-    return scale_back(back, both, lambda scale, side: on_result(site, scale, side))
 
 
-register(
-    Kernel(
-        name="channels_last",
-        primitive="conv_general_dilated",
-        kinds=(CONV,),
-        applies=_features_elsewhere,
-        order=_kernel_order,
-        run=_run,
-        remark="image and kernel transposed to channels last around the convolution",
-    )
-)
+_in_layout(channels_last, taps_first, "channels_last", "image and kernel transposed to channels last around it")
+_in_layout(as_listed, as_listed, "channels_first", "image and kernel transposed to channels first around it")

@@ -13,19 +13,21 @@ from tuner.program.kernels.conv import hold_image, on_result
 from tuner.program.kernels.operands import Packed, meet, scale_back
 from tuner.program.kernels.registry import Kernel, register
 from tuner.program.layer import CONV
+from tuner.program.layer_scope import SHIFTED_PRODUCTS
 from tuner.program.steps import Site
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a kernel moves over an image, without a dilated image."""
+    """How a kernel moves over an image."""
 
     # Axis of every spatial dimension in the image, and of the examples and features.
     spatial: tuple[int, ...]
     taps: tuple[int, ...]
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
+    # (before, after, between the points) of each.
+    padding: tuple[tuple[int, int, int], ...]
 
     @classmethod
     def of(cls, site: Site) -> "Window":
@@ -38,14 +40,17 @@ class Window:
             taps=tuple(kernel[axis] for axis in numbers.rhs_spec[2:]),
             strides=tuple(params["window_strides"]),
             dilation=tuple(params["rhs_dilation"]),
-            padding=tuple(tuple(pair) for pair in params["padding"]),
+            padding=tuple(
+                (low, high, step - 1)
+                for (low, high), step in zip(params["padding"], params["lhs_dilation"], strict=True)
+            ),
         )
 
     def pad(self, image: Any) -> Any:
-        """The image with zeros around it; negative padding cuts."""
+        """The image with zeros around it, and between its points where it is dilated; negative padding cuts."""
         widths = [(0, 0, 0)] * image.ndim
-        for axis, (low, high) in zip(self.spatial, self.padding, strict=True):
-            widths[axis] = (low, high, 0)
+        for axis, width in zip(self.spatial, self.padding, strict=True):
+            widths[axis] = width
         return jax.lax.pad(image, jnp.zeros((), image.dtype), widths)
 
     def shifts(self, padded: Any, sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -59,7 +64,8 @@ class Window:
             yield tap, jax.lax.slice(padded, starts, limits, strides)
 
 
-def _sizes(site: Site) -> tuple[int, ...]:
+def sizes_of(site: Site) -> tuple[int, ...]:
+    """Spatial sizes of the result."""
     out = site.eqn.outvars[0].aval.shape
     return tuple(out[axis] for axis in site.eqn.params["dimension_numbers"].out_spec[2:])
 
@@ -67,15 +73,18 @@ def _sizes(site: Site) -> tuple[int, ...]:
 def _same_layout(site: Site) -> bool:
     params = site.eqn.params
     numbers = params["dimension_numbers"]
-    undilated = all(step == 1 for step in params["lhs_dilation"])
-    return numbers.lhs_spec == numbers.out_spec and undilated and all(_sizes(site))
+    return numbers.lhs_spec == numbers.out_spec and all(sizes_of(site))
 
 
-def _is_depthwise(site: Site, precision: Precision) -> bool:
+def is_depthwise(site: Site) -> bool:
+    """Whether every channel has a kernel of its own."""
     numbers = site.eqn.params["dimension_numbers"]
     kernel, channels = site.eqn.invars[1].aval.shape, site.eqn.invars[0].aval.shape[numbers.lhs_spec[1]]
-    one_each = kernel[numbers.rhs_spec[0]] == channels == site.eqn.params["feature_group_count"]
-    return _same_layout(site) and one_each and channels > 1
+    return bool(kernel[numbers.rhs_spec[0]] == channels == site.eqn.params["feature_group_count"] > 1)
+
+
+def _can_shift(site: Site, precision: Precision) -> bool:
+    return _same_layout(site) and is_depthwise(site)
 
 
 def _tap(weight: Any, site: Site, tap: tuple[int, ...]) -> Any:
@@ -94,8 +103,10 @@ def _run_depthwise(site: Site, precision: Precision, packed: Packed | None, oper
     shape = [1] * image.ndim
     shape[feature_axis] = image.shape[feature_axis]
     total: Any = None
-    for tap, part in window.shifts(window.pad(image), _sizes(site)):
-        product = part.astype(sums) * jnp.reshape(_tap(weight, site, tap), shape).astype(sums)
+    for tap, part in window.shifts(window.pad(image), sizes_of(site)):
+        factor = jnp.reshape(_tap(weight, site, tap), shape).astype(sums)
+        with jax.named_scope(SHIFTED_PRODUCTS):
+            product = part.astype(sums) * factor
         total = product if total is None else total + product
     return scale_back(total, both, lambda scale, side: on_result(site, scale, side))
 
@@ -105,7 +116,7 @@ register(
         name="shifted",
         primitive="conv_general_dilated",
         kinds=(CONV,),
-        applies=_is_depthwise,
+        applies=_can_shift,
         run=_run_depthwise,
         remark="depthwise: shifted images times one number per channel, summed",
     )
@@ -124,7 +135,7 @@ def _run_matmuls(site: Site, precision: Precision, packed: Packed | None, operan
     numbers = site.eqn.params["dimension_numbers"]
     features = numbers.lhs_spec[1]
     total: Any = None
-    for tap, part in window.shifts(window.pad(image), _sizes(site)):
+    for tap, part in window.shifts(window.pad(image), sizes_of(site)):
         product = jax.lax.dot_general(
             part,
             _tap(weight, site, tap),
