@@ -5,6 +5,7 @@ import pytest
 
 from studies import glass_lm
 from tests.study_data import layer_kinds, load_or_skip, scores
+from tuner.capturing import capture_shapes, capture_task
 from tuner.task import check_task
 
 
@@ -58,6 +59,9 @@ def test_it_reaches_its_score():
     task = load_or_skip("studies.glass_lm")
     check_task(task)
     assert (task.batch_size, task.search.inputs[0].shape, task.holdout.inputs[0].shape) == (16, (199, 128), (198, 128))
+    calls = {name: (shape.weight, shape.call(task.search)[0].shape) for name, shape in task.shapes.items()}
+    assert calls == {"batch": (1, (16, 128)), "single": (16, (1, 128))}
+    assert [weight for weight, _ in capture_shapes(task, capture_task(task))] == [1, 16]
     losses = np.concatenate([scores(task, split, 1) for split in (task.search, task.holdout)])
     error = losses.std() / np.sqrt(len(losses))
     # 3.415 was measured on the same book with coarser quotation marks, which the model likes less.

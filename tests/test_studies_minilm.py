@@ -5,6 +5,7 @@ import pytest
 
 from studies import minilm
 from tests.study_data import layer_kinds, load_or_skip
+from tuner.capturing import capture_shapes, capture_task
 from tuner.task import check_task
 
 PARTS = ("attention/query_proj", "attention/key_proj", "attention/value_proj", "attention/output_proj", "up", "down")
@@ -63,6 +64,10 @@ def test_it_reaches_its_scores_on_sentences_that_fitted_nothing():
     task = load_or_skip("studies.minilm")
     check_task(task)
     assert (task.batch_size, task.search.inputs[0].shape, task.holdout.inputs[0].shape) == (16, (800, 64), (2000, 64))
+    calls = {name: (shape.weight, shape.call(task.search)[0].shape) for name, shape in task.shapes.items()}
+    assert calls == {"batch": (1, (16, 64)), "single": (16, (1, 32))}
+    assert [weight for weight, _ in capture_shapes(task, capture_task(task))] == [1, 16]
+    assert [(one.metric.name, one.max_drop) for one in task.constraints] == [("cosine", None)]
     count = 800
     tokens = task.search.inputs[0]
     run = jax.jit(task.apply)
