@@ -14,7 +14,7 @@ from tuner.drop import Drop
 from tuner.effect import Effect, Screening
 from tuner.front import OBJECTIVES
 from tuner.measure import KernelTable
-from tuner.measurement import Confirmation, Failure, Measurement, Memory
+from tuner.measurement import Confirmation, Failure, Measurement, Memory, Quality
 from tuner.policy import Policy
 from tuner.program import Program, capture
 from tuner.search.choices import ChoiceSpace
@@ -104,6 +104,10 @@ class FakeEvaluator:
             for name, taken in choices.items()
         }
         return Screening(effects=effects, seconds=0.1)
+
+    def foresee(self, choices, kernels, ordered, allowed) -> list[Quality | None]:
+        drops = [sum(LOSS[p.weights.name] for p in one.values()) for one in ordered]
+        return [make_quality(drop) for drop in drops]
 
     def _numbers(self, weights: Sequence[str]) -> Measurement:
         ratio = 1.0 - sum(1 - SPEED[weight] for weight in weights) / 10

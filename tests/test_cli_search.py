@@ -302,6 +302,23 @@ def test_layers_screened_one_by_one(capsys, monkeypatch):
     assert said in run(capsys, "layers", "tiny.py", "--screen")[1]
 
 
+def test_predict_shows_what_a_search_would_try(capsys, monkeypatch):
+    out, err = run(capsys, "predict", "tiny.py", "--max-drop", "0.5%")
+    rows = [line.split() for line in out.splitlines()]
+    # Both in i8 would lose 0.8 %: one of them is not.
+    assert {row[1] for row in rows[2:4]} == {"i8/i8/i32", "bf16/bf16/f32"}
+    assert "Predicted: latency 0." in out
+    assert "drop +0.0050" in out
+    assert err.endswith("Next: tuner search tiny.py --max-drop 0.5%\n")
+    form = json.loads(run(capsys, "predict", "tiny.py", "--json")[0])  # 2 %, as the module recommends
+    assert [layer["precision"] for layer in form["layers"][1:]] == ["i8/i8/i32"] * 2
+    assert form["drop"] == pytest.approx(0.008)
+    monkeypatch.setattr(Fake, "screen", lambda *_, known, **__: Screening(refusal="no memory"))
+    out, err = run(capsys, "predict", "tiny.py", "--storage", "sqlite:///other.db")
+    assert "Note: single layers are not run alone, and nothing is predicted of the outputs: no memory." in err
+    assert "drop" not in out
+
+
 def test_a_space_that_asks_for_what_is_not_available_yet_says_so(capsys):
     Path("small.toml").write_text('[[rules]]\nlayers = "first"\nprecisions = ["w4a16"]\n')
     out, err = run(capsys, "layers", "tiny.py", "--space", "small.toml")

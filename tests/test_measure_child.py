@@ -52,6 +52,8 @@ def test_what_ends_the_process_costs_its_candidate_and_no_other():
         assert table.seconds("w", int8, "plain") > 0
         screened = evaluator.screen({"w": [int8]}, {("w", int8): "plain"}, known={}, budget_s=60.0)
         assert 0 < screened.effects["w"]["i8/i8/i32"].error < 1
+        (foreseen,) = evaluator.foresee({"w": [int8]}, {}, [{"w": int8}], 1.0)
+        assert foreseen.drop == measured.quality.drop
 
 
 def test_the_child_is_told_that_the_baseline_makes_room():

@@ -114,3 +114,24 @@ def test_padding_does_not_count():
 def test_a_few_batches_are_enough():
     screener = make_screener(make_task(batch_size=32))
     assert screener.screen(PAIRS, 60.0)["fc1", BF16].examples == 32 * 4
+
+
+def test_policies_are_scored_without_being_compiled():
+    evaluator, program = make_evaluator(make_task())
+    with evaluator:
+        ordered = [{"fc1": INT8, "fc2": INT8}, {"fc1": INT8}, {"fc1": BF16}, {}]
+        found = evaluator.foresee(CHOICES, {}, ordered, 1.0)
+        measured = evaluator.measure(make_policy(program, ordered[0]))
+        # The first keeps a drop of everything; those that say so on the way are scored, the others need not be.
+        assert (found[0].value, found[0].drop) == (measured.quality.value, measured.quality.drop)
+        assert found[0].fidelity == pytest.approx(measured.quality.fidelity, rel=1e-3)
+        assert found[3] is None
+        exact = evaluator.foresee(CHOICES, {}, ordered, -1.0)
+        assert exact[3].drop == 0.0
+
+
+def test_what_has_no_switchboard_is_not_scored(monkeypatch):
+    monkeypatch.setattr(screening, "Switchboard", lambda *_: 1 / 0)
+    evaluator, _ = make_evaluator(make_task())
+    with evaluator:
+        assert evaluator.foresee(CHOICES, {}, [{}, {}], 0.01) == [None, None]

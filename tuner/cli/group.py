@@ -12,6 +12,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "doctor": "Say what this device runs, how fast, and what is missing.",
         "layers": "List the layers of a task and the precisions each may take.",
         "spaces": "List the search spaces that come with the tuner, or print one.",
+        "predict": "Predict the best policy of a task without measuring any.",
         "search": "Search for the best precision of every layer, by measurement.",
         "studies": "List the studies of a database, or remove one.",
         "front": "Show the best trade-offs that a study found.",

@@ -17,8 +17,10 @@ from tuner.measure.device import device_fingerprint
 from tuner.measure.evaluator import Evaluator
 from tuner.measure.latency import Effort
 from tuner.measure.phases import Phase
+from tuner.measure.screening import Choices, Kernels
 from tuner.measure.sending import CannotSend
 from tuner.measure.serving import Message, Server, limit_candidates, serve
+from tuner.measurement import Quality
 from tuner.task import Task
 from tuner.task_reference import load_task
 from tuner.wire import Channel, decode, encode, read_policy
@@ -40,6 +42,7 @@ class TaskServer(Server):
             "confirm": lambda question: self._ready.confirm([read_policy(policy) for policy in question["policies"]]),
             "time_kernels": self._time_kernels,
             "screen": self._screen,
+            "foresee": self._foresee,
             "try_precision": lambda question: self._ready.try_precision(
                 question["operation"], Precision.parse(question["precision"])
             ),
@@ -80,10 +83,18 @@ class TaskServer(Server):
         return dict(self._ready.time_kernels(choices, known=known, budget_s=question["budget_s"]).times)
 
     def _screen(self, question: Message) -> Screening:
-        choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
-        kernels = {(name, Precision.parse(text)): kernel for name, text, kernel in question["kernels"]}
         known = decode(question["known"])
-        return self._ready.screen(choices, kernels, known=known, budget_s=question["budget_s"])
+        return self._ready.screen(*_switches(question), known=known, budget_s=question["budget_s"])
+
+    def _foresee(self, question: Message) -> list[Quality | None]:
+        ordered = [{name: Precision.parse(text) for name, text in one.items()} for one in question["policies"]]
+        return self._ready.foresee(*_switches(question), ordered, question["allowed"])
+
+
+def _switches(question: Message) -> tuple[Choices, Kernels]:
+    """What a switchboard is made of."""
+    choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
+    return choices, {(name, Precision.parse(text)): kernel for name, text, kernel in question["kernels"]}
 
 
 def _load(how: Message, packed: bytes | None) -> Task:

@@ -34,7 +34,7 @@ from tuner.measure.locate import Locator
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
 from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
-from tuner.measure.screening import Effects, Kernels, Screener, screen
+from tuner.measure.screening import Choices, Effects, Kernels, Policies, Screener, foresee, screen
 from tuner.measure.shapes import Kind, Programs, ShapeTimer, kinds_of, programs_of
 from tuner.measure.spread import Spreader
 from tuner.measure.timing import Timed, Timer
@@ -53,6 +53,7 @@ from tuner.measurement import (
     Costs,
     Failure,
     Measurement,
+    Quality,
 )
 from tuner.policy import Policy
 from tuner.program import Program, segment_leaders
@@ -160,9 +161,7 @@ class Evaluator:
             progress=lambda done, total: self._begin("timing kernels", budget_s),
         )
 
-    def screen(
-        self, choices: Mapping[str, Sequence[Precision]], kernels: Kernels, *, known: Effects, budget_s: float
-    ) -> Screening:
+    def screen(self, choices: Choices, kernels: Kernels, *, known: Effects, budget_s: float) -> Screening:
         """The effects of single layers on the calibration examples; `known` ones are not found again."""
         if self._kept == ALTERNATE:
             return Screening(effects=known, refusal="with --baseline alternate no second set of weights fits")
@@ -170,6 +169,12 @@ class Evaluator:
         build = partial(Screener, self._task, self._program, choices, kernels, self._device)
         with device_lock():
             return screen(self._program, choices, build, known, budget_s, lambda: self._begin("screening"))
+
+    def foresee(self, choices: Choices, kernels: Kernels, ordered: Policies, allowed: float) -> list[Quality | None]:
+        """What policies score, uncompiled: those that it takes to find the first inside the allowed drop."""
+        build = partial(Screener, self._task, self._program, choices, kernels, self._device)
+        with device_lock():
+            return foresee(build, self._scorer, ordered, allowed, lambda: self._begin("scoring", self._scoring_s))
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         """Whether one operation runs in a precision here, and what it effectively runs as."""

@@ -18,7 +18,7 @@ from tuner.measure.evaluator import CASTS, OBJECTIVES, Evaluator
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
 from tuner.measure.process import COMMAND, Lost, MeasuringProcess
-from tuner.measure.screening import Effects, Kernels
+from tuner.measure.screening import Choices, Effects, Kernels, Policies
 from tuner.measure.sending import (
     CannotSend,
     describe_process,
@@ -27,7 +27,7 @@ from tuner.measure.sending import (
     refusal,
     shares_accelerator,
 )
-from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement
+from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement, Quality
 from tuner.measurement import reference_ms as of_baseline
 from tuner.policy import Policy
 from tuner.program import Program
@@ -194,21 +194,22 @@ class IsolatedEvaluator:
                 times = decode(answer)
         return time_kernels(self._program, choices, shapes=self._shapes, known=times, budget_s=0.0)
 
-    def screen(
-        self, choices: Mapping[str, Sequence[Precision]], kernels: Kernels, *, known: Effects, budget_s: float
-    ) -> Screening:
+    def screen(self, choices: Choices, kernels: Kernels, *, known: Effects, budget_s: float) -> Screening:
         """The effects of single layers; when finding them ends the child, those that were known, and why."""
-        question = {
-            "ask": "screen",
-            "choices": {name: [str(precision) for precision in taken] for name, taken in choices.items()},
-            "kernels": [[name, str(precision), kernel] for (name, precision), kernel in kernels.items()],
-            "known": encode(known),
-            "budget_s": budget_s,
-        }
+        question = {"ask": "screen", **_switches(choices, kernels), "known": encode(known), "budget_s": budget_s}
         answer = self._ask(question)
         if isinstance(answer, Lost):
             return Screening(effects=known, refusal=answer.message)
         found: Screening = decode(answer)
+        return found
+
+    def foresee(self, choices: Choices, kernels: Kernels, ordered: Policies, allowed: float) -> list[Quality | None]:
+        """As of `Evaluator`; nothing where it ends the child."""
+        policies = [{name: str(precision) for name, precision in one.items()} for one in ordered]
+        answer = self._ask({"ask": "foresee", **_switches(choices, kernels), "policies": policies, "allowed": allowed})
+        if isinstance(answer, Lost):
+            return [None] * len(ordered)
+        found: list[Quality | None] = decode(answer)
         return found
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
@@ -326,3 +327,11 @@ class IsolatedEvaluator:
                 "Note: this process may hold most of the accelerator's memory, and candidates get the rest; "
                 "set XLA_PYTHON_CLIENT_PREALLOCATE=false before JAX begins."
             )
+
+
+def _switches(choices: Choices, kernels: Kernels) -> dict[str, Any]:
+    """What a switchboard is made of, for a message."""
+    return {
+        "choices": {name: [str(precision) for precision in taken] for name, taken in choices.items()},
+        "kernels": [[name, str(precision), kernel] for (name, precision), kernel in kernels.items()],
+    }

@@ -19,13 +19,19 @@ from tuner.effect import Effect, Screening
 from tuner.errors import error_line
 from tuner.measure.executable import Place, commit
 from tuner.measure.failures import says_out_of_memory
+from tuner.measure.outputs import Run
+from tuner.measure.quality import Scored, Scorer
+from tuner.measurement import ROUNDING, Quality
 from tuner.program import Program
 from tuner.program.switchboard import CannotSwitch, Switchboard, single_changes
 from tuner.task import Task
 
+Choices = Mapping[str, Sequence[Precision]]
 Effects = Mapping[str, Mapping[str, Effect]]
 # (layer, precision) -> the kernel that runs it.
 Kernels = Mapping[tuple[str, Precision], str]
+# Layer name -> precision, for each of several policies; what is not named runs as written.
+Policies = Sequence[Mapping[str, Precision]]
 # More calibration examples than these are not run: an effect is known well enough then.
 _BATCHES = 4
 
@@ -61,9 +67,7 @@ class Screener:
         CannotSwitch: there is none; says why.
     """
 
-    def __init__(
-        self, task: Task, program: Program, choices: Mapping[str, Sequence[Precision]], kernels: Kernels, device: Place
-    ) -> None:
+    def __init__(self, task: Task, program: Program, choices: Choices, kernels: Kernels, device: Place) -> None:
         try:
             self._board = Switchboard(program, task.params, choices, kernels)
             self._params = jax.block_until_ready(commit(self._board.params, device))
@@ -108,6 +112,11 @@ class Screener:
                 break
         return {change: found.effect() for change, found in sums.items() if found.examples}
 
+    def run(self, precisions: Mapping[str, Precision]) -> Run:
+        """The program with these precisions, from the inputs of one batch to its outputs."""
+        switches = self._board.switches(precisions)
+        return lambda inputs: self._run(self._params, switches, *inputs)
+
     def effect(self, precisions: Mapping[str, Precision]) -> Effect:
         """The effect of many layers changed at once."""
         sums = _Sums()
@@ -117,7 +126,7 @@ class Screener:
 
     def _add(self, sums: _Sums, precisions: Mapping[str, Precision], number: int) -> None:
         inputs, mask, reference = self._batches[number]
-        outputs = self._run(self._params, self._board.switches(precisions), *inputs)
+        outputs = self.run(precisions)(inputs)
         difference, squared, divergence, positions = map(float, self._compare(outputs, reference, mask))
         sums.difference += difference
         sums.reference += squared
@@ -128,7 +137,7 @@ class Screener:
 
 def screen(
     program: Program,
-    choices: Mapping[str, Sequence[Precision]],
+    choices: Choices,
     make: Callable[[], Screener],
     known: Effects,
     budget_s: float,
@@ -158,6 +167,46 @@ def screen(
     for (name, precision), effect in found.items():
         effects.setdefault(name, {})[str(precision)] = effect
     return Screening(effects=effects, missing=len(missing) - len(found), seconds=time.perf_counter() - started)
+
+
+def foresee(
+    make: Callable[[], Screener],
+    scorer: Scorer,
+    ordered: Policies,
+    allowed_drop: float,
+    progress: Callable[[], object] = lambda: None,
+) -> list[Quality | None]:
+    """What policies score on the switchboard; None for those that need not, or cannot, be scored.
+
+    Args:
+        make: the screener.
+        scorer: the examples.
+        ordered: policies, each expected to lose more than the next one; those that are scored are the ones it takes to
+            find the first that keeps the drop.
+        allowed_drop: in the metric's own unit.
+        progress: called before each is scored.
+    """
+    found: list[Quality | None] = [None] * len(ordered)
+    try:
+        screener = make()
+    except CannotSwitch:
+        return found
+
+    def keeps(number: int) -> bool:
+        progress()
+        scored = scorer.measure(screener.run(ordered[number]))
+        if not isinstance(scored, Scored):
+            return False
+        found[number] = scored.quality
+        return scored.quality.drop <= allowed_drop + ROUNDING
+
+    low, high = 0, len(ordered) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle + 1, high)
+    if ordered and found[low] is None:
+        keeps(low)
+    return found
 
 
 def _reason(error: Exception) -> str:

@@ -1,17 +1,20 @@
 """Outlook: what a running search expects of a proposal before it is measured, corrected by all that it measured."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tuner.effect import Prediction
 from tuner.measurement import Failure, Measurement
-from tuner.search.choices import ChoiceSpace
+from tuner.search import knapsack
+from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.estimates import Estimates
 from tuner.search.predict import Picks, Predictor
 
 Outcome = Measurement | Failure
+# A relative error below this is the order of additions.
+_ROUNDING = 1e-7
 
 
 class Outlook:
@@ -27,7 +30,7 @@ class Outlook:
     def __init__(
         self, space: ChoiceSpace, estimates: Estimates, baseline: Measurement, *, larger_is_better: bool
     ) -> None:
-        self._space = space
+        self.space = space
         self._estimates = estimates
         self._quality = baseline.quality.value
         self._sign = -1.0 if larger_is_better else 1.0
@@ -55,10 +58,23 @@ class Outlook:
                 latency=told["latency"][row],
                 memory=told["memory"][row],
                 drop=self._sign * (told["quality"][row] - self._quality) if "quality" in told else None,
-                fidelity=math.exp(min(told["fidelity"][row], 50.0)) if "fidelity" in told else None,
+                fidelity=_error(told["fidelity"][row]) if "fidelity" in told else None,
             )
             for row in range(len(picks))
         ]
+
+    def front(self, most: int) -> list[tuple[Proposal, Prediction]]:
+        """Members of the predicted front of latency and loss, from the exact one to the fastest, with what is expected."""
+        if self._predictors is None:
+            self._predictors = self._fit()
+        times = self._predictors["latency"].costs()
+        losses = self._predictors["fidelity"].costs() if "fidelity" in self._predictors else times
+        picks = knapsack.solve(losses, times, most=most)
+        return [(self._proposal(row), told) for row, told in zip(picks.tolist(), self.predict_all(picks), strict=True)]
+
+    def _proposal(self, row: Sequence[int]) -> Proposal:
+        chosen = zip(self._options.items(), row, strict=True)
+        return self.space.expand({name: choices[pick] for (name, choices), pick in chosen})
 
     def _pick(self, proposal: Mapping[str, str]) -> tuple[int, ...]:
         return tuple(choices.index(proposal[name]) for name, choices in self._options.items())
@@ -82,6 +98,12 @@ class Outlook:
         return predictors
 
 
+def _error(logarithm: float) -> float:
+    """The relative error; 0 where it is rounding."""
+    error = math.exp(min(logarithm, 50.0))
+    return error if error > _ROUNDING else 0.0
+
+
 def _numbers(measured: Measurement) -> dict[str, tuple[float, float]]:
     """Value and standard deviation of what is predicted; the fidelity of what changes nothing teaches nothing."""
     latency, quality = measured.latency, measured.quality
@@ -89,5 +111,5 @@ def _numbers(measured: Measurement) -> dict[str, tuple[float, float]]:
         "latency": (latency.ratio, (latency.high - latency.low) / 3.92),
         "memory": (float(measured.memory.total_bytes), 0.0),
         "quality": (quality.value, (quality.drop_high - quality.drop_low) / 3.92),
-        "fidelity": (math.log(quality.fidelity) if quality.fidelity > 1e-7 else math.nan, 0.05),
+        "fidelity": (math.log(quality.fidelity) if quality.fidelity > _ROUNDING else math.nan, 0.05),
     }

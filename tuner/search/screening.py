@@ -1,6 +1,7 @@
 """Screening of a task: what every precision of every layer costs and gains alone, from the database or found now."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from tuner.capturing import capture_task
 from tuner.drop import Drop
 from tuner.effect import Effect, Screening
 from tuner.isolation import CHILD
-from tuner.measure import KernelTable, device_fingerprint, make_evaluator
+from tuner.measure import Evaluator, IsolatedEvaluator, KernelTable, device_fingerprint, make_evaluator
 from tuner.measurement import RESIDENT, Costs, Measurement
 from tuner.policy import PLAIN
 from tuner.program import Program
@@ -86,6 +87,15 @@ def screen_task(
     Raises:
         TunerError: the task or the space cannot be used as given, or the program as written does not run.
     """
+    with screening_task(task, space=space, storage=storage, say=say, isolation=isolation) as (found, _):
+        return found
+
+
+@contextmanager
+def screening_task(
+    task: Task, *, space: Space | None, storage: str, say: Callable[[str], object], isolation: str = CHILD
+) -> Iterator[tuple[ScreenedTask, Evaluator | IsolatedEvaluator]]:
+    """A screened task with the evaluator that screened it; arguments and errors are those of `screen_task`."""
     check_task(task)
     program = capture_task(task)
     display = _Said(say)
@@ -99,7 +109,7 @@ def screen_task(
         choices = resolved.resolution.choices
         table = kernel_table(store, evaluator, choices, budget, display, frozen=False)
         screening = screen(store, evaluator, task, program, choices, table, _LONGEST_S, display)
-        return ScreenedTask(
+        found = ScreenedTask(
             program=program,
             resolved=resolved,
             table=table,
@@ -107,6 +117,12 @@ def screen_task(
             baseline=evaluator.baseline,
             notes=tuple(display.later),
         )
+        yield found, evaluator
+
+
+def kernels_of(table: KernelTable, choices: Choices) -> Kernels:
+    """The fastest kernel of each layer in each precision."""
+    return {(name, p): table.best(name, p) for name, taken in choices.items() for p in taken if not p.is_original}
 
 
 def screen(
@@ -124,8 +140,7 @@ def screen(
     known = store.find_effects(where)
     if seconds <= 0:
         return Screening(effects=known)
-    kernels = {(name, p): table.best(name, p) for name, taken in choices.items() for p in taken if not p.is_original}
-    found = evaluator.screen(choices, kernels, known=known, budget_s=seconds)
+    found = evaluator.screen(choices, kernels_of(table, choices), known=known, budget_s=seconds)
     if found.count > sum(map(len, known.values())):
         store.save_effects(where, found.effects)
     if found.refusal is not None:
