@@ -114,3 +114,14 @@ def test_inputs_of_another_structure_are_refused():
     task = make_task({"two": Shape(inputs=(INPUTS[:1], INPUTS[:1]))}, apply=first)
     with pytest.raises(InputError, match=r"shape 'two' of task 'seq' leads to other layers"):
         capture_shapes(task, capture_task(task))
+
+
+def test_parameters_that_no_scored_batch_reads_are_refused_before_anything_is_measured():
+    def with_bias(params, x):
+        return apply(params, x) + (params["bias"] if x.shape[1] == 1 else 0)
+
+    task = make_task(
+        {"one": Shape(inputs=INPUTS[:1, :1])}, apply=with_bias, params=PARAMS | {"bias": np.ones(3, np.float32)}
+    )
+    with pytest.raises(InputError, match=r"shape 'one' of task 'seq' reads parameters .* do not: bias; score batches"):
+        capture_shapes(task, capture_task(task))

@@ -45,4 +45,18 @@ def _capture_shape(task: "Task", program: "Program", name: str) -> "Program":
             f"shape {name!r} of task {task.name!r} leads to other layers than the batches that are scored: {difference}; "
             "give inputs that lead to the same layers, or make it a task of its own"
         )
+    unread = [captured.leaf_paths[leaf] for leaf in sorted(_read_leaves(captured) - _read_leaves(program))]
+    if unread:
+        raise InputError(
+            f"shape {name!r} of task {task.name!r} reads parameters that the batches that are scored do not: "
+            f"{', '.join(unread)}; score batches that read them too, or make it a task of its own"
+        )
     return captured
+
+
+def _read_leaves(program: "Program") -> frozenset[int]:
+    """Positions of the parameters that a program reads: only those are packed for it."""
+    from tuner.program import original_policy
+    from tuner.program.plan import plan
+
+    return plan(program, original_policy(program)).needed
