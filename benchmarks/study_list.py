@@ -15,6 +15,7 @@ ABOUT = {
     "fashion_mlp:mnist": ("perceptron, 2 x 512", "MNIST"),
     "fashion_resnet": ("ResNet, 5 blocks", "Fashion-MNIST"),
     "fashion_vit": ("ViT, 6 layers", "Fashion-MNIST"),
+    "fashion_vit:scanned": ("the same, under nn.scan", "Fashion-MNIST"),
     "minilm": ("all-MiniLM-L6-v2", "VADER sentences"),
     "efficientnet_lite0": ("EfficientNet-Lite0", "Fashion-MNIST, 64 x 64"),
     "efficientnet_lite0:photographs": ("EfficientNet-Lite0", "20 photographs, 224 x 224"),

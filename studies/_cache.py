@@ -17,6 +17,9 @@ from tuner.errors import InputError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
+# Trained parameters small enough for the repository.
+SHIPPED = Path(__file__).with_name("weights")
+
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -58,6 +61,30 @@ def cached_params(name: str, init: Callable[[], Any], train: Callable[[Any], Any
     shapes = {key: leaf.shape for key, leaf in _named_leaves(template).items()}
     arrays = cached_arrays(name, lambda: _to_arrays(train(init())), shapes)
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), [arrays[key] for key in shapes])
+
+
+def shipped_params(name: str, template: Any, made_by: str) -> Any:
+    """Trained parameters that come with the studies, in the structure of the template.
+
+    Raises:
+        InputError: the file is missing or damaged; names the module that makes it.
+    """
+    path = SHIPPED / f"{name}.safetensors"
+    try:
+        arrays = load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"cannot read the trained parameters in {path} ({error}); install the studies again, or train them with "
+            f"python -m {made_by}"
+        ) from error
+    structure = jax.tree_util.tree_structure(template)
+    return jax.tree_util.tree_unflatten(structure, [arrays[key] for key in _named_leaves(template)])
+
+
+def ship(name: str, params: Any) -> None:
+    """Writes the file that `shipped_params` reads."""
+    SHIPPED.mkdir(exist_ok=True)
+    write_whole(SHIPPED / f"{name}.safetensors", save(_to_arrays(params)))
 
 
 def _to_arrays(params: Any) -> Arrays:
