@@ -68,6 +68,20 @@ def test_the_baseline_is_one(evaluated):
     assert not baseline.effective
 
 
+def test_two_policies_are_compared_by_time_alone(evaluated):
+    evaluator, program = evaluated
+    compared = evaluator.compare(uniform(program, "bf16/bf16/f32"), uniform(program, "f32/f32/f32"))
+    assert 0 < compared.low <= compared.ratio <= compared.high
+    assert compared.problem == ""
+
+
+def test_no_two_candidates_are_compared_where_weights_fit_once():
+    evaluator, program = make_evaluator(make_task(), baseline="alternate")
+    with evaluator:
+        compared = evaluator.compare(uniform(program, "bf16/bf16/f32"), uniform(program, "f32/f32/f32"))
+    assert compared.problem == "the weights of two candidates do not fit the device at once"
+
+
 def test_a_policy_is_measured(evaluated):
     evaluator, program = evaluated
     measured = evaluator.measure(uniform(program, "bf16/bf16/f32"))

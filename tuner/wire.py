@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tuner import diagnosis, effect, measurement
+from tuner import diagnosis, effect, kernel_choice, measurement
 from tuner.policy import Policy
 from tuner.policy_json import policy_from_json, policy_to_json
 
@@ -22,7 +22,7 @@ _CHUNK = 2**16
 # Values that may be sent besides what JSON knows: every dataclass of what is measured and probed, by its name.
 _RECORDS: dict[str, Any] = {
     name: value
-    for module in (measurement, diagnosis, effect)
+    for module in (measurement, diagnosis, effect, kernel_choice)
     for name, value in vars(module).items()
     if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
 }

@@ -12,14 +12,17 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from search_spaces import Precision
 from tuner.measure.hlo import Computation, Instruction, Module
-from tuner.program import layer_of_op_name
-from tuner.program.layer import EMBEDDING
+from tuner.policy import Policy
+from tuner.program import Program, layer_of_op_name, segment_leaders
+from tuner.program.layer import EMBEDDING, INPUT
 from tuner.program.layer_scope import SHIFTED_PRODUCTS
 
 AS_REQUESTED = "as requested"
@@ -73,6 +76,32 @@ def _worst(verdicts: Mapping[str, str]) -> str:
     if not different:
         return UNKNOWN
     return "different: " + ", ".join(f"{text.partition(':')[2].strip()} in {name}" for name, text in different.items())
+
+
+def effective_in(module: Module, input_specs: Any, program: Program, policy: Policy) -> dict[str, str]:
+    """What ran for every layer that a policy does not leave as written, in the program compiled for it.
+
+    Args:
+        module: the optimized program.
+        input_specs: shape and dtype of the inputs that it takes.
+        program: the captured task.
+        policy: that it was compiled for.
+    """
+    assigned = {name: precision for name, precision in policy.precisions.items() if not precision.is_original}
+    kinds = {layer.name: layer.kind for layer in program.layers}
+    inputs = {name: precision for name, precision in assigned.items() if kinds[name] == INPUT}
+    leaders = segment_leaders(program, policy)
+    others = {leaders[name]: (kinds[name], precision) for name, precision in assigned.items() if name not in inputs}
+    leaves = jax.tree_util.tree_leaves(input_specs)
+    given = {
+        program.layers[position].name: leaf.dtype
+        for position, leaf in zip(program.input_layers, leaves, strict=True)
+        if position is not None
+    }
+    found = effective_inputs(inputs, given)
+    if others:
+        found |= effective_precisions(module, others)
+    return {name: found[leaders[name]] for name in assigned}
 
 
 def effective_precisions(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +20,21 @@ from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.effect import Screening
 from tuner.errors import InputError, TunerError
+from tuner.kernel_choice import Comparison, unknown
 from tuner.measure import confirm as confirming
 from tuner.measure.compile_cache import enable_compile_cache
 from tuner.measure.contention import Watch
 from tuner.measure.device import device_lock
-from tuner.measure.effective import effective_inputs, effective_precisions, worst_of
-from tuner.measure.executable import Executable, commit, compile_baseline, compile_cast, compile_policy, place_of
+from tuner.measure.effective import effective_in, worst_of
+from tuner.measure.executable import (
+    Executable,
+    commit,
+    compile_baseline,
+    compile_cast,
+    compile_policy,
+    place_of,
+    place_params,
+)
 from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
@@ -39,7 +47,7 @@ from tuner.measure.shapes import Kind, Programs, ShapeTimer, kinds_of, programs_
 from tuner.measure.spread import Spreader
 from tuner.measure.timing import Timed, Timer
 from tuner.measure.usage import read_usage
-from tuner.measure.weights import on_host
+from tuner.measure.whole_program import compare_programs
 from tuner.measurement import (
     ALTERNATE,
     COMPILE_ERROR,
@@ -56,8 +64,7 @@ from tuner.measurement import (
     Quality,
 )
 from tuner.policy import Policy
-from tuner.program import Program, segment_leaders
-from tuner.program.layer import INPUT
+from tuner.program import Program
 from tuner.task import Task
 
 OBJECTIVES = ("latency", "quality", "memory")
@@ -161,6 +168,14 @@ class Evaluator:
             progress=lambda done, total: self._begin("timing kernels", budget_s),
         )
 
+    def compare(self, policy: Policy, against: Policy) -> Comparison:
+        """How long a policy takes as a ratio to another one; nothing else is asked of either."""
+        if self._kept == ALTERNATE:
+            return unknown("the weights of two candidates do not fit the device at once")
+        one, other = (partial(self._compile_to_confirm, None, given) for given in (policy, against))
+        with device_lock():
+            return compare_programs(one, other, self._kinds, self._seed)
+
     def screen(self, choices: Choices, kernels: Kernels, *, known: Effects, budget_s: float) -> Screening:
         """The effects of single layers on the calibration examples; `known` ones are not found again."""
         if self._kept == ALTERNATE:
@@ -198,7 +213,7 @@ class Evaluator:
 
     def _measure_baseline(self, reference_ms: float | Mapping[str, float] | None) -> None:
         self._on_phase(Phase(name="compiling the program as written"))
-        self._params = self._place_params(self._task.params)
+        self._params = place_params(self._task.params, self._device, alternate=self._kept == ALTERNATE)
         task = self._task = self._task.with_params(self._params)  # which lets go of those that lie elsewhere
         inputs, _, _ = next(task.search.batches(task.batch_size))
         self._inputs = commit(inputs, self._device)
@@ -248,17 +263,6 @@ class Evaluator:
             kept=self._kept,
         )
 
-    def _place_params(self, params: Any) -> Any:
-        """The parameters on the device, or where only one program's fit, on the host: what is packed goes to the device."""
-        if self._kept != ALTERNATE:
-            return commit(params, self._device)
-        if not isinstance(self._device, jax.Device):
-            raise InputError(
-                "the baseline cannot alternate with candidates whose parameters are spread over several devices; "
-                "leave --baseline at resident"
-            )
-        return on_host(params)
-
     def _scorer_of(self, split: Split, baseline: Executable) -> Scorer:
         task, again = self._task, self._kept == RESIDENT
         settings = task.metric, baseline, self._device, self._seed, task.constraints
@@ -272,7 +276,7 @@ class Evaluator:
         """Seconds that scoring may take besides the deadline: a program at the limit of what counts as slow, thrice."""
         return 3 * self._slow * self.baseline.costs.quality_s
 
-    def _compile_to_confirm(self, number: int, policy: Policy) -> Programs:
+    def _compile_to_confirm(self, number: int | None, policy: Policy) -> Programs:
         compiling_s = self._deadline_s * (len(self._kinds) + bool(self._spreader.devices))
         self._begin("compiling and scoring", compiling_s + self._scoring_s, number)
         return programs_of(self._compile(policy), self._kinds, self._device)
@@ -374,25 +378,9 @@ class Evaluator:
     def _effective(self, programs: Programs, policy: Policy | None) -> dict[str, str]:
         if policy is None:
             return {}
-        found = [self._effective_at(timed.executable, policy) for timed in programs.timed]
+        executables = (timed.executable for timed in programs.timed)
+        found = [effective_in(one.module, one.input_specs, self._program, policy) for one in executables]
         return worst_of({kind.name: ran for kind, ran in zip(self._kinds, found, strict=True)})
-
-    def _effective_at(self, executable: Executable, policy: Policy) -> dict[str, str]:
-        assigned = {name: precision for name, precision in policy.precisions.items() if not precision.is_original}
-        kinds = {layer.name: layer.kind for layer in self._program.layers}
-        inputs = {name: precision for name, precision in assigned.items() if kinds[name] == INPUT}
-        leaders = segment_leaders(self._program, policy)
-        others = {leaders[name]: (kinds[name], precision) for name, precision in assigned.items() if name not in inputs}
-        leaves = jax.tree_util.tree_leaves(executable.input_specs)
-        given = {
-            self._program.layers[position].name: leaf.dtype
-            for position, leaf in zip(self._program.input_layers, leaves, strict=True)
-            if position is not None
-        }
-        found = effective_inputs(inputs, given)
-        if others:
-            found |= effective_precisions(executable.module, others)
-        return {name: found[leaders[name]] for name in assigned}
 
     def _late(self, what: str, seconds: float) -> str:
         return f"{what} took {seconds:.1f} s, the deadline is {self._deadline_s:g} s"

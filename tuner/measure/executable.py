@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from tuner.errors import InputError
 from tuner.measure.compile_cache import stable_locations, watch_compile_cache
 from tuner.measure.hlo import Module, parse_hlo
-from tuner.measure.weights import Weights
+from tuner.measure.weights import Weights, on_host
 from tuner.measurement import Costs
 from tuner.policy import Policy
 from tuner.program import Program, prepare
@@ -86,6 +87,22 @@ def commit(tree: PyTree, device: Place) -> PyTree:
         return leaf if spread else jax.device_put(leaf, device)
 
     return jax.tree_util.tree_map(place, tree)
+
+
+def place_params(params: PyTree, device: Place, *, alternate: bool) -> PyTree:
+    """The parameters on the device, or where only one program's fit, on the host: what is packed goes to the device.
+
+    Raises:
+        InputError: programs shall take turns on several devices.
+    """
+    if not alternate:
+        return commit(params, device)
+    if not isinstance(device, jax.Device):
+        raise InputError(
+            "the baseline cannot alternate with candidates whose parameters are spread over several devices; "
+            "leave --baseline at resident"
+        )
+    return on_host(params)
 
 
 def compile_baseline(

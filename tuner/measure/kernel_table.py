@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -45,12 +45,16 @@ class KernelTable:
         signatures: layer name -> (signature, executions) of each of its operations, at every shape that is timed.
         kernels: (layer name, precision) -> names of the kernels that can run it.
         untimed: the same -> the kernel that runs it where none was timed, if that is not the plain one.
+        dropped: (layer name, precision, kernel) of what is not taken, however fast alone.
+        fixed: (layer name, precision) -> the kernel that is taken, whatever the times; None where those decide.
     """
 
     times: Times = field(default_factory=dict)
     signatures: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     kernels: Mapping[tuple[str, Precision], tuple[str, ...]] = field(default_factory=dict)
     untimed: Mapping[tuple[str, Precision], str] = field(default_factory=dict)
+    dropped: frozenset[tuple[str, Precision, str]] = frozenset()
+    fixed: Mapping[tuple[str, Precision], str] | None = None
 
     def seconds(self, layer: str, precision: Precision, kernel: str) -> float:
         """Predicted seconds of a layer in one call of the program; NaN where that is not known."""
@@ -62,13 +66,38 @@ class KernelTable:
 
         Where nothing was timed that is the plain one too, unless it is known to be slow by far.
         """
+        if self.fixed is not None:
+            return self.fixed.get((layer, precision), PLAIN)
         plain = self.seconds(layer, precision, PLAIN)
-        timed = {name: self.seconds(layer, precision, name) for name in self.kernels.get((layer, precision), ())}
+        names = (n for n in self.kernels.get((layer, precision), ()) if (layer, precision, n) not in self.dropped)
+        timed = {name: self.seconds(layer, precision, name) for name in names}
         timed = {name: seconds for name, seconds in timed.items() if seconds == seconds}
         if not timed:
             return self.untimed.get((layer, precision), PLAIN)
         fastest = min(timed, key=lambda name: timed[name])
         return PLAIN if plain == plain and timed[fastest] > _WORTH * plain else fastest
+
+    def without(self, kernel: str, precision: Precision, layers: Sequence[str]) -> "KernelTable":
+        """The table without a kernel in some layers."""
+        return replace(self, dropped=self.dropped | {(layer, precision, kernel) for layer in layers})
+
+    def choice(self) -> dict[str, dict[str, str]]:
+        """Precision -> layer -> kernel, where that is not the plain one."""
+        chosen: dict[str, dict[str, str]] = {}
+        for layer, precision in self.kernels:
+            kernel = self.best(layer, precision)
+            if kernel != PLAIN:
+                chosen.setdefault(str(precision), {})[layer] = kernel
+        return chosen
+
+    def settled(self, chosen: Mapping[str, Mapping[str, str]]) -> "KernelTable":
+        """The table that takes what `choice` gave, whatever is timed afterwards."""
+        fixed = {
+            (layer, Precision.parse(precision)): kernel
+            for precision, found in chosen.items()
+            for layer, kernel in found.items()
+        }
+        return replace(self, fixed=fixed)
 
     def predicted(self, precision: Precision) -> float:
         """Seconds that all layers are predicted to take in a precision with their best kernels, as far as known.

@@ -13,6 +13,7 @@ from tuner.diagnosis import Attempt
 from tuner.drop import Drop
 from tuner.effect import Screening
 from tuner.errors import InputError, MeasuringStopped
+from tuner.kernel_choice import Comparison, unknown
 from tuner.measure.device import device_fingerprint
 from tuner.measure.evaluator import CASTS, OBJECTIVES, Evaluator
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
@@ -193,6 +194,15 @@ class IsolatedEvaluator:
             else:
                 times = decode(answer)
         return time_kernels(self._program, choices, shapes=self._shapes, known=times, budget_s=0.0)
+
+    def compare(self, policy: Policy, against: Policy) -> Comparison:
+        """How long a policy takes as a ratio to another one; not known when that ends the child."""
+        messages = {"policy": policy_message(policy), "against": policy_message(against)}
+        answer = self._ask({"ask": "compare", **messages})
+        if isinstance(answer, Lost):
+            return unknown(answer.message)
+        compared: Comparison = decode(answer)
+        return compared
 
     def screen(self, choices: Choices, kernels: Kernels, *, known: Effects, budget_s: float) -> Screening:
         """The effects of single layers; when finding them ends the child, those that were known, and why."""

@@ -22,6 +22,7 @@ from tuner.search.budget import Budget
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
 from tuner.search.interrupts import Interrupts
+from tuner.search.kernel_checks import settle_kernels
 from tuner.search.kernel_times import kernel_table
 from tuner.search.loop import Loop, is_complete
 from tuner.search.optuna_study import check_optuna, quiet_optuna
@@ -188,8 +189,10 @@ def _run(
             # Once something is measured, other kernels would make other policies of the same precisions.
             began = limit.elapsed
             table = kernel_table(store, evaluator, choices, limit, display, frozen=record.counts.total > 0)
+            worth_s = seconds_for_screening(limit, evaluator.baseline.costs)
+            table = settle_kernels(store, record, evaluator, program, choices, table, worth_s, display)
             wants_more = settings.sampler == SCREENED and not settings.only_around
-            seconds = seconds_for_screening(limit, evaluator.baseline.costs) if wants_more else 0.0
+            seconds = worth_s if wants_more else 0.0
             screening = screen(store, evaluator, task, program, choices, table, seconds, display)
             screened_s = limit.elapsed - began
         loop = Loop(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.effect import Prediction
 from tuner.errors import PolicyError, StoreError
 from tuner.front import Point
+from tuner.kernel_choice import choice_from_json, choice_to_json
 from tuner.measurement import (
     Confirmation,
     Costs,
@@ -86,6 +87,7 @@ def study_to_row(study: StudyRecord) -> StudyRow:
         created=study.created.astimezone(UTC).isoformat(),
         refused={kind: dict(reasons) for kind, reasons in study.refused.items()} or None,
         constraints=dict(study.constraints) or None,
+        kernels=None if study.kernels is None else choice_to_json(study.kernels),
     )
 
 
@@ -102,6 +104,7 @@ def row_to_study(row: StudyRow, baseline: OutcomeRow | None, counts: StudyCounts
         created=datetime.fromisoformat(row.created),
         refused=MappingProxyType({kind: MappingProxyType(dict(found)) for kind, found in (row.refused or {}).items()}),
         constraints=MappingProxyType(dict(row.constraints or {})),
+        kernels=None if row.kernels is None else choice_from_json(row.kernels),
         baseline=outcome if isinstance(outcome, Measurement) else None,
         counts=counts,
     )

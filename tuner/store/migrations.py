@@ -6,6 +6,7 @@ History:
     3_metrics        measurement: metrics. study: constraints.
     4_shapes         measurement: shapes.
     5_screening      effect. candidate: predicted.
+    6_kernels        study: kernels.
 
 To change the schema: change models.py, append a Migration that brings the tables of the previous version there, and
 keep a database of the previous version in tests/assets. A new database is made from the models and marked with every
@@ -61,6 +62,10 @@ def _add_screening(connection: Connection) -> None:
     _add_columns(connection, "tuner_candidate", Column("predicted", JSON()))
 
 
+def _add_kernels(connection: Connection) -> None:
+    _add_columns(connection, "tuner_study", Column("kernels", JSON()))
+
+
 def _add_columns(connection: Connection, table: str, *columns: Column[Any]) -> None:
     """Columns that may be null, at the end of a table."""
     for column in columns:
@@ -75,6 +80,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(name="3_metrics", apply=_add_metrics),
     Migration(name="4_shapes", apply=_add_shapes),
     Migration(name="5_screening", apply=_add_screening),
+    Migration(name="6_kernels", apply=_add_kernels),
 )
 
 

@@ -54,6 +54,9 @@ class StudyRow(Base):
     constraints: Mapped[dict[str, Any] | None] = mapped_column(
         JSON(none_as_null=True), comment="Further metrics -> allowed drop, null for any; null when there are none."
     )
+    kernels: Mapped[dict[str, Any] | None] = mapped_column(
+        JSON(none_as_null=True), comment="The kernels it runs with, and how they did; null before they were chosen."
+    )
 
 
 class LayerRow(Base):

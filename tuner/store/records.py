@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from tuner.effect import Prediction
+from tuner.kernel_choice import KernelChoice
 from tuner.measurement import Confirmation, Failure, Measurement
 from tuner.policy import Policy, ProgramSignature
 from tuner.store.owner import Owner
@@ -64,6 +65,8 @@ class StudyRecord:
     tool_version: str
     # Layer kind -> precision -> why this device cannot run it. A study keeps what it began with.
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    # The kernels it runs with; None before they are chosen, and of a study that began before there was such a thing.
+    kernels: KernelChoice | None = None
     # The measurement of the candidate labelled "baseline".
     baseline: Measurement | None = None
     counts: StudyCounts = StudyCounts()

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
 from tuner.front import BASELINE
+from tuner.kernel_choice import KernelChoice, choice_to_json
 from tuner.measurement import LOSER, SLOW
 from tuner.store import migrations, problems
 from tuner.store.candidates import Candidates
@@ -221,6 +222,11 @@ class Store(Candidates, Effects):
             self._study(session, study_id)
             session.execute(delete(LayerRow).where(LayerRow.study_id == study_id))
             session.add_all(layer_to_row(study_id, position, layer) for position, layer in enumerate(layers))
+
+    def save_kernels(self, study_id: int, choice: KernelChoice) -> None:
+        """Keeps the kernels that a study runs with."""
+        with self.writing() as session:
+            session.execute(update(StudyRow).where(StudyRow.id == study_id).values(kernels=choice_to_json(choice)))
 
     def layers(self, study_id: int) -> tuple["Layer", ...]:
         """The layers of the study's program, in program order."""
