@@ -27,17 +27,21 @@ Cache = tuple[jax.Array, ...]
 # A loss: at most 0.01 nats per token more, one percent of perplexity.
 max_drop = 0.01
 
-SHAPES = {"batch": tuner.Shape(batch_size=16), "single": tuner.Shape(batch_size=1, weight=16)}
-
 
 def task() -> tuner.Task:
-    """Windows of 128 tokens, as many of them 16 at a time as one at a time."""
-    return make_task("glass_lm", batch_size=16, shapes=SHAPES)
+    """Windows of 128 tokens, 16 at a time."""
+    return make_task("glass_lm", batch_size=16)
 
 
 def single() -> tuner.Task:
-    """The same windows, one at a time only."""
+    """The same windows one at a time."""
     return make_task("glass_lm_single", batch_size=1)
+
+
+def mixed() -> tuner.Task:
+    """Both: one policy for as many windows 16 at a time as one at a time."""
+    shapes = {"batch": tuner.Shape(batch_size=16), "single": tuner.Shape(batch_size=1, weight=16)}
+    return make_task("glass_lm_mixed", batch_size=16, shapes=shapes)
 
 
 def decode() -> tuner.Task:

@@ -27,13 +27,18 @@ FIT, SEARCH, HOLDOUT = 3000, 800, 2000
 
 
 def task() -> tuner.Task:
-    """Sentences of up to 64 tokens 16 at a time, and as many short ones, of up to 32, one at a time."""
-    return make_task("minilm", batch_size=16, length=LENGTH, alone=SHORT)
+    """Sentences of up to 64 tokens, 16 at a time."""
+    return make_task("minilm", batch_size=16, length=LENGTH)
 
 
 def single() -> tuner.Task:
-    """Sentences of up to 32 tokens, one at a time only."""
+    """Sentences of up to 32 tokens, one at a time."""
     return make_task("minilm_single", batch_size=1, length=SHORT)
+
+
+def mixed() -> tuner.Task:
+    """Both: one policy for as many sentences 16 at a time as short ones alone."""
+    return make_task("minilm_mixed", batch_size=16, length=LENGTH, alone=SHORT)
 
 
 def make_task(name: str, batch_size: int, length: int, alone: int | None = None) -> tuner.Task:

@@ -64,9 +64,6 @@ def test_it_reaches_its_scores_on_sentences_that_fitted_nothing():
     task = load_or_skip("studies.minilm")
     check_task(task)
     assert (task.batch_size, task.search.inputs[0].shape, task.holdout.inputs[0].shape) == (16, (800, 64), (2000, 64))
-    calls = {name: (shape.weight, shape.call(task.search)[0].shape) for name, shape in task.shapes.items()}
-    assert calls == {"batch": (1, (16, 64)), "single": (16, (1, 32))}
-    assert [weight for weight, _ in capture_shapes(task, capture_task(task))] == [1, 16]
     assert [(one.metric.name, one.max_drop) for one in task.constraints] == [("cosine", None)]
     count = 800
     tokens = task.search.inputs[0]
@@ -88,3 +85,14 @@ def test_one_sentence_at_a_time_is_a_study_too():
     task = load_or_skip("studies.minilm:single")
     check_task(task)
     assert (task.name, task.batch_size, task.holdout.inputs[0].shape) == ("minilm_single", 1, (2000, 32))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_batches_and_single_ones_together_are_a_study_too():
+    task = load_or_skip("studies.minilm:mixed")
+    check_task(task)
+    assert (task.name, task.batch_size) == ("minilm_mixed", 16)
+    calls = {name: (shape.weight, shape.call(task.search)[0].shape) for name, shape in task.shapes.items()}
+    assert calls == {"batch": (1, (16, 64)), "single": (16, (1, 32))}
+    assert [weight for weight, _ in capture_shapes(task, capture_task(task))] == [1, 16]
