@@ -12,8 +12,11 @@
     option                 dynamic static         activation scale: at run time (default) or from calibration
                            max p99.9 mse          how calibration chooses that scale (default max)
                            channel tensor row g32 g64 g128
-                                                  what shares one weight scale (default: each output channel its own)
-                           sym asym               zero point at zero (default) or chosen
+                                                  what shares one weight scale: each output channel its own (default), one
+                                                  for all, each index of what is summed over its own, or each run of 32,
+                                                  64 or 128 of these
+                           sym asym               zero point at zero (default) or chosen: that of the activations where
+                                                  they are integers, else that of the weights
                            bias                   first-order bias correction (default: none)
 
 Aliases, read but never printed: `w8a8` = i8/i8/i32, `w8a16` = i8/bf16/f32, `w4a16` = i4/bf16/f32, `fp8` =
@@ -135,23 +138,20 @@ class Precision:
         return self.weights.is_scaled and not self.activations.is_scaled
 
     @property
+    def is_calibrated(self) -> bool:
+        """True when layers need numbers that are found on examples: static scales, bias correction."""
+        return self.scaling == "static" or self.bias_correction
+
+    @property
     def unavailable(self) -> str | None:
         """Why no layer can run in this precision with this version, None when it is built."""
         for format in (self.weights, self.activations):
             if format.name in _UNBUILT:
                 return f"{_NOT_YET}{_UNBUILT[format.name]}"
-        for name, (field, value) in _OPTIONS.items():
-            if name not in _DEFAULTS and getattr(self, field) == value:
-                return f"{_NOT_YET}the option {name} arrives with calibrated and grouped scales"
         return None
 
 
-_UNBUILT = {
-    "tf32": "tf32 arrives with the accelerator kernels",
-    "f8_e4m3fn": "f8_e4m3fn arrives with the scaled f8 kernels",
-    "f8_e5m2": "f8_e5m2 arrives with the scaled f8 kernels",
-    "i4": "i4 arrives with the packed 4-bit kernels",
-}
+_UNBUILT = {"tf32": "tf32 arrives with the accelerator kernels"}
 
 # What is meant when nothing is written, and so never printed.
 _DEFAULTS = frozenset({"dynamic", "max", "channel", "sym"})

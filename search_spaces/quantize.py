@@ -8,7 +8,8 @@ Two ways to round a float, and they differ under `jax.jit`:
 What happens at the edges:
 - Beyond the largest value, floats become infinite (f8_e4m3fn has no infinity: NaN) and integers stop at their largest.
 - NaN and infinities pass through floats. In `cast` to an integer NaN becomes 0; `quantize` instead gives its whole group
-  the scale NaN, so that `dequantize` is NaN there and the trouble is seen, never hidden.
+  the scale NaN, so that `dequantize` is NaN there and the trouble is seen, never hidden. `quantize_with`, whose scale is
+  known beforehand, has no such place: NaN becomes some integer there.
 - f16 keeps its denormals. Those of f32 and bf16 survive a rounding, but arithmetic on most devices takes them for zero.
 """
 
@@ -28,8 +29,6 @@ from search_spaces.formats import Format
 _BITS = {"f32": (8, 23), "bf16": (8, 7), "f16": (5, 10), "tf32": (8, 10)}
 
 _SMALLEST_NORMAL_F32 = 2.0**-126
-# Just below the largest float32 / 127, so that q * scale is finite for every finite x.
-_LARGEST_SCALE = (2.0**128 - 2.0**104) / 127 * (1 - 2.0**-23)
 _SMALLEST_NORMAL_F16 = 2.0**-14
 _SMALLEST_F16 = 2.0**-24
 
@@ -69,24 +68,84 @@ def round_to(x: Array, format: Format) -> Array:
 
 
 def quantize(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array, Array]:
-    """Symmetric integers and their scale: x is nearly q * scale, to half a scale.
+    """Values of a scaled format and their scale: x is nearly q * scale; for integers to half a scale.
 
     Args:
         x: floats of any width; the arithmetic is in float32.
-        format: i8.
+        format: i8, i4 or an f8.
         axes: the axes that share one scale, for example the contracting axes of a weight.
 
     Returns:
-        q in the format's dtype and the float32 scale, largest |x| / 127, with `axes` kept as length one. Where all is
-        zero the scale is 1; where anything is not finite the scale is NaN.
+        q in the dtype of `held_dtype` and the float32 scale, largest |x| / format.max, with `axes` kept as length one.
+        Where all is zero the scale is 1; where anything is not finite the scale is NaN.
 
     Raises:
-        SearchSpaceError: the format is not i8.
+        SearchSpaceError: the format needs no scale.
     """
-    if format.name != "i8":
-        raise SearchSpaceError(f"quantize: {format} is not available yet; use i8")
+    _check_scaled(format)
     found: tuple[Array, Array] = _quantize(x, format, (axes,) if isinstance(axes, int) else tuple(axes))
     return found
+
+
+def quantize_asym(x: Array, format: Format, axes: int | Sequence[int]) -> tuple[Array, Array, Array]:
+    """Integers, their scale and zero point: x is nearly (q - zero) * scale, and zero itself is exact.
+
+    Args:
+        x: as of `quantize`.
+        format: i8 or i4.
+        axes: as of `quantize`.
+
+    Returns:
+        q over the whole range (-128 to 127 for i8), the scale, and the zero point as int32, both with `axes` kept.
+
+    Raises:
+        SearchSpaceError: the format is no integer.
+    """
+    _check_integer(format)
+    found: tuple[Array, Array, Array] = _quantize_asym(x, format, (axes,) if isinstance(axes, int) else tuple(axes))
+    return found
+
+
+def quantize_with(x: Array, format: Format, scale: Array, zero: Array | None = None) -> Array:
+    """Values of a scaled format by a scale that is known beforehand; what lies beyond its range stops at its ends.
+
+    Args:
+        x: floats of any width.
+        format: i8, i4 or an f8.
+        scale: float32, as broadcast against x.
+        zero: the zero point of integers; None: symmetric.
+
+    Raises:
+        SearchSpaceError: the format needs no scale.
+    """
+    _check_scaled(format)
+    steps = x.astype(jnp.float32) / scale
+    if format.kind == "float":
+        return lax.clamp(np.float32(-format.max), steps, np.float32(format.max)).astype(format.dtype)
+    low, high = _range(format, symmetric=zero is None)
+    whole = lax.round(steps, lax.RoundingMethod.TO_NEAREST_EVEN)
+    if zero is not None:
+        whole = whole + zero.astype(jnp.float32)
+    return lax.clamp(np.float32(low), whole, np.float32(high)).astype(held_dtype(format))
+
+
+def held_dtype(format: Format) -> str:
+    """The dtype that arithmetic holds a format in: int8 for i4, which no device multiplies as it is."""
+    return "int8" if format.name == "i4" else format.dtype
+
+
+def _range(format: Format, symmetric: bool) -> tuple[float, float]:
+    return (-format.max, format.max) if symmetric else (-format.max - 1, format.max)
+
+
+def _check_scaled(format: Format) -> None:
+    if not format.is_scaled:
+        raise SearchSpaceError(f"{format} needs no scale; quantize to i8, i4, f8_e4m3fn or f8_e5m2, or cast")
+
+
+def _check_integer(format: Format) -> None:
+    if format.kind != "int" or not format.is_scaled:
+        raise SearchSpaceError(f"{format} has no zero point; use i8 or i4")
 
 
 # Compiled as one program where weights are packed, and traced once per shape where a model is rewritten.
@@ -97,12 +156,35 @@ def _quantize(x: Array, format: Format, axes: tuple[int, ...]) -> tuple[Array, A
     empty = math.prod(x.shape) == 0
     largest = jnp.max(jnp.abs(wide), axis=axes, keepdims=True, initial=0.0 if empty else None)
     # A denormal scale would be taken for zero; with the smallest normal one, q is still within range.
-    scale = lax.clamp(np.float32(_SMALLEST_NORMAL_F32), largest / format.max, np.float32(_LARGEST_SCALE))
+    scale = lax.clamp(np.float32(_SMALLEST_NORMAL_F32), largest / format.max, _largest_scale(format))
     scale = lax.select(largest == 0.0, lax.full_like(scale, 1.0), scale)
     # Zero, or NaN. By subtraction: under debug_nans a constant NaN would be refused even where nothing selects it.
     scale = scale + (largest - largest)
-    q = lax.round(wide / scale, lax.RoundingMethod.TO_NEAREST_EVEN).astype(format.dtype)
-    return q, scale
+    steps = wide / scale
+    if format.kind == "float":
+        return steps.astype(format.dtype), scale
+    return lax.round(steps, lax.RoundingMethod.TO_NEAREST_EVEN).astype(held_dtype(format)), scale
+
+
+@partial(jax.jit, static_argnames=("format", "axes"), inline=True)
+def _quantize_asym(x: Array, format: Format, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    wide = x.astype(jnp.float32)
+    lowest = jnp.min(wide, axis=axes, keepdims=True, initial=0.0)
+    largest = jnp.max(wide, axis=axes, keepdims=True, initial=0.0)
+    low, high = _range(format, symmetric=False)
+    # Halved first: the distance of two finite numbers may be none.
+    half = largest / 2 - lowest / 2
+    scale = lax.clamp(np.float32(_SMALLEST_NORMAL_F32), half / ((high - low) / 2), _largest_scale(format))
+    scale = lax.select(half == 0.0, lax.full_like(scale, 1.0), scale) + (half - half)
+    zero = lax.round(low - lowest / scale, lax.RoundingMethod.TO_NEAREST_EVEN)
+    whole = lax.round(wide / scale, lax.RoundingMethod.TO_NEAREST_EVEN) + zero
+    q = lax.clamp(np.float32(low), whole, np.float32(high)).astype(held_dtype(format))
+    return q, scale, zero.astype(jnp.int32)
+
+
+def _largest_scale(format: Format) -> np.float32:
+    """Just below the largest float32 / format.max, so that q * scale is finite for every finite x."""
+    return np.float32((2.0**128 - 2.0**104) / format.max * (1 - 2.0**-23))
 
 
 def dequantize(q: Array, scale: Array, dtype: jax.typing.DTypeLike) -> Array:

@@ -45,6 +45,7 @@ FORBIDDEN = {room: _ABOVE[room] | {"tests", "benchmarks"} for room in _ABOVE} | 
 # Only these rooms import the heavy ones as they are loaded; the rest is what `tuner --help` may come across.
 HEAVY = {"jax", "jaxlib", "optuna", "sqlalchemy", "tensorflow_datasets"}
 HEAVY_ROOMS = (
+    "search_spaces.nibbles",
     "search_spaces.quantize",
     "studies",
     "tuner._jax_compat",

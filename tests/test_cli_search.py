@@ -320,12 +320,13 @@ def test_predict_shows_what_a_search_would_try(capsys, monkeypatch):
 
 
 def test_a_space_that_asks_for_what_is_not_available_yet_says_so(capsys):
-    Path("small.toml").write_text('[[rules]]\nlayers = "first"\nprecisions = ["w4a16"]\n')
+    Path("small.toml").write_text('[[rules]]\nlayers = "first"\nprecisions = ["tf32/tf32/f32"]\n')
     out, err = run(capsys, "layers", "tiny.py", "--space", "small.toml")
-    assert "original only: i4/bf16/f32: not available yet" in out
-    assert "Note: i4/bf16/f32 is left out of the space: not available yet" in err
+    assert "original only: tf32/tf32/f32: not available yet" in out
+    assert "Note: tf32/tf32/f32 is left out of the space: not available yet" in err
     assert (
-        "Note: i4/bf16/f32 is left out" in run(capsys, "search", "tiny.py", "--space", "small.toml", "--trials", "1")[1]
+        "Note: tf32/tf32/f32 is left out"
+        in run(capsys, "search", "tiny.py", "--space", "small.toml", "--trials", "1")[1]
     )
 
 

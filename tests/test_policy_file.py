@@ -14,6 +14,7 @@ from tuner.policy_file import (
     policy_to_text,
     save_policy,
 )
+from tuner.scales import LayerScales
 
 TPU = {"platform": "tpu", "kind": "TPU v5e", "jaxlib": "0.10.2"}
 
@@ -48,7 +49,9 @@ def test_a_file_has_one_line_per_layer_in_model_order():
 
 
 def test_saved_and_loaded_are_equal(tmp_path):
-    policy = make_policy("bf16", "i8/i8/i32", scales=(("dense_0", (0.1, 1e-30)),), provenance={"trial": 7})
+    policy = make_policy(
+        "bf16", "i8/i8/i32", scales=(("dense_0", LayerScales(scale=(0.1, 1e-30))),), provenance={"trial": 7}
+    )
     assert save_policy(policy, tmp_path / "policy.json") == tmp_path / "policy.json"
     loaded = load_policy(tmp_path / "policy.json")
     assert loaded == policy
@@ -92,7 +95,7 @@ def test_a_layer_may_have_any_name():
         (b'{"format": NaN}', "policy.json is cut off or not JSON (NaN is no JSON number)"),
         (b'{"format": 1, "format": 1, "layers": []}', "(field 'format' twice in one object)"),
         (b"[" * 100_000, "policy.json is nested too deeply for a policy"),
-        (b'{"format": 2, "layers": "in a way of the future"}', "policy.json is of policy format 2, newer than the 1"),
+        (b'{"format": 3, "layers": "in a way of the future"}', "policy.json is of policy format 3, newer than the 2"),
         (b'{"format": ' + b"9" * 5000 + b"}", "policy.json is cut off or not JSON"),
         (b"null", "policy.json: the whole is null where an object belongs"),
     ],
@@ -166,8 +169,8 @@ def test_by_default_the_device_is_the_one_jax_uses():
 
 
 def test_a_diff_names_the_layers_that_differ():
-    before = make_policy("original", "i8/i8/i32", scales=(("dense_1", (1.0,)),))
-    after = make_policy("original", "bf16/bf16/f32", scales=(("dense_1", (2.0,)),))
+    before = make_policy("original", "i8/i8/i32", scales=(("dense_1", LayerScales(scale=(1.0,))),))
+    after = make_policy("original", "bf16/bf16/f32", scales=(("dense_1", LayerScales(scale=(2.0,))),))
     first, second = diff_policies(before, after)
     assert (first.name, str(first.before), str(first.after)) == ("dense_0", "i8/i8/i32", "bf16/bf16/f32")
     assert not first.only_scales

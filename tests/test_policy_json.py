@@ -12,6 +12,7 @@ from tuner.errors import PolicyError
 from tuner.policy import Assignment, Policy, ProgramSignature
 from tuner.policy_file import policy_schema, policy_to_text
 from tuner.policy_json import policy_from_json, policy_to_json
+from tuner.scales import CalibratedOn, LayerScales
 
 SCHEMA = jsonschema.Draft202012Validator(policy_schema())
 
@@ -28,6 +29,13 @@ def texts_that_parse(candidates):
 PRECISIONS = ["original", *texts_that_parse(f"{w}/{a}/{c}" for w in FORMATS for a in FORMATS for c in FORMATS)]
 names = st.text(min_size=1, max_size=12)
 finite = st.floats(allow_nan=False, allow_infinity=False)
+above_zero = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+layer_scales = st.builds(
+    LayerScales,
+    scale=st.lists(above_zero, max_size=3).map(tuple),
+    zero_point=st.lists(st.integers(-128, 127), max_size=3).map(tuple),
+    correction=st.lists(finite, max_size=3).map(tuple),
+)
 
 
 @st.composite
@@ -44,7 +52,8 @@ def policies(draw):
     inputs = st.sampled_from(["", '{"tuple":[{"shape":[2],"dtype":"float32"}]}', '{"dict":{"a":null}}'])
     return Policy(
         assignments=tuple((name, draw(pick)) for name in layers),
-        scales=tuple((name, tuple(draw(st.lists(finite, max_size=3)))) for name in scaled),
+        scales=tuple((name, draw(layer_scales)) for name in scaled),
+        calibrated_on=CalibratedOn(examples=8, split="search", fingerprint="ab") if scaled else None,
         program=draw(st.none() | st.just(ProgramSignature(layers=table, inputs=draw(inputs)))),
         provenance=draw(st.none() | st.just({"device": DEVICE, "trial": 3})),
     )
@@ -57,6 +66,8 @@ def test_what_is_written_is_read_back_whole(policy):
     read = policy_from_json(document, "policy.json")
     assert read == policy
     assert read.hash == policy.hash
+    assert read.calibrated_on == policy.calibrated_on
+    assert document["format"] == (2 if policy.scales else 1)
     assert read.program == policy.program
     assert read.provenance == policy.provenance
 
@@ -103,7 +114,7 @@ def test_the_example_is_read():
     SCHEMA.validate(DOCUMENT)
     policy = policy_from_json(DOCUMENT, "policy.json")
     assert policy.program == SIGNATURE
-    assert policy.scales == (("dense_0", (0.5, 2.0)),)
+    assert policy.scales == (("dense_0", LayerScales(scale=(0.5, 2.0))),)  # as format 1 wrote them
     assert str(policy["dense_1"]) == "bf16/bf16/f32"
 
 
@@ -113,8 +124,8 @@ MISTAKES = [
     (("format",), DOCUMENT, f"policy.json: the policy has no field 'format'; {AGAIN}"),
     (
         ("format",),
-        2,
-        "policy.json is of policy format 2, newer than the 1 this version reads; upgrade jax-precision-tuner",
+        3,
+        "policy.json is of policy format 3, newer than the 2 this version reads; upgrade jax-precision-tuner",
     ),
     (("format",), 0, f"policy.json is of policy format 0, which never existed; {AGAIN}"),
     (("format",), "1", f"policy.json: field 'format' of the policy is \"1\" where a whole number belongs; {AGAIN}"),
@@ -152,13 +163,34 @@ MISTAKES = [
         ("scale",),
         {},
         "policy.json: the policy has an unknown field 'scale'; "
-        "the fields are format, layers, scales, fusions, inputs, split_scans, provenance",
+        "the fields are format, layers, scales, calibration, fusions, inputs, split_scans, provenance",
     ),
     (("scales",), [], f"policy.json: field 'scales' is [] where an object belongs; {AGAIN}"),
     (
         ("scales", "dense_0"),
         1.0,
-        f"policy.json: field 'dense_0' of the scales is 1.0 where a list belongs; {AGAIN}",
+        f"policy.json: the object of scales of layer 'dense_0' is 1.0 where an object belongs; {AGAIN}",
+    ),
+    (
+        ("scales", "dense_0"),
+        {"scales": [1.0]},
+        "policy.json: the object of scales of layer 'dense_0' has an unknown field 'scales'; "
+        "the fields are scale, zero_point, correction",
+    ),
+    (
+        ("scales", "dense_0"),
+        {"scale": [0.0]},
+        f"policy.json: a scale of layer 'dense_0' is 0, not above zero; {AGAIN}",
+    ),
+    (
+        ("scales", "dense_0"),
+        {"scale": [1.0], "zero_point": [200]},
+        f"policy.json: a zero point of layer 'dense_0' is 200, no whole number from -128 to 127; {AGAIN}",
+    ),
+    (
+        ("calibration",),
+        {"examples": 8},
+        f"policy.json: the calibration has no field 'split'; {AGAIN}",
     ),
     (
         ("scales", "dense_0"),
@@ -236,6 +268,7 @@ PATHS = [
     ("layers", 1, "kernel"),
     ("scales",),
     ("scales", "dense_0"),
+    ("calibration",),
     ("provenance",),
     ("provenance", "study"),
     ("provenance", "trial"),

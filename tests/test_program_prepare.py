@@ -164,8 +164,8 @@ def test_a_policy_for_another_program_is_refused_by_name() -> None:
     ("assignment", "message"),
     [
         (
-            Assignment(precision=Precision.parse("i4/bf16/f32")),
-            "layer 'fc1' cannot run in i4/bf16/f32: not available yet",
+            Assignment(precision=Precision.parse("tf32/tf32/f32")),
+            "layer 'fc1' cannot run in tf32/tf32/f32: not available yet",
         ),
         (Assignment(precision=I8, kernel="magic"), "layer 'fc1' has no kernel 'magic' in this version; upgrade"),
     ],
@@ -211,7 +211,7 @@ def test_one_precision_everywhere_may_be_given_as_text() -> None:
     ("chosen", "message"),
     [
         ({"fc9": "bf16"}, "layer 'fc9' does not exist; the layers are input, fc1, fc2"),
-        ({"fc1": "i4/bf16/f32"}, "layer 'fc1' cannot run in i4/bf16/f32: not available yet"),
+        ({"fc1": "tf32/tf32/f32"}, "layer 'fc1' cannot run in tf32/tf32/f32: not available yet"),
         ({"input": "i8/i8/i32"}, "an input has one float format: write f32, bf16 or f16"),
         ({"input": "f32"}, "the input is float32 already"),
     ],

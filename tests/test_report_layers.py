@@ -36,10 +36,10 @@ def test_a_layer_whose_precisions_cannot_run_says_why():
 
 
 def test_what_no_layer_can_run_yet_is_said_once():
-    i4, f32 = Precision.parse("w4a16"), Precision.parse("f32")
-    (sentence,) = unavailable_notes({"a": {i4: "whatever"}, "b": {i4: "whatever", f32: "f32 already"}})
+    tf32, f32 = Precision.parse("tf32/tf32/f32"), Precision.parse("f32")
+    (sentence,) = unavailable_notes({"a": {tf32: "whatever"}, "b": {tf32: "whatever", f32: "f32 already"}})
     assert sentence == (
-        "i4/bf16/f32 is left out of the space: not available yet: i4 arrives with the packed 4-bit kernels"
+        "tf32/tf32/f32 is left out of the space: not available yet: tf32 arrives with the accelerator kernels"
     )
 
 

@@ -9,7 +9,15 @@ from hypothesis.extra import numpy as hnp
 
 from search_spaces import FORMATS, SearchSpaceError
 from search_spaces.formats import ORIGINAL_FORMAT
-from search_spaces.quantize import cast, dequantize, quantize, round_to
+from search_spaces.quantize import (
+    cast,
+    dequantize,
+    held_dtype,
+    quantize,
+    quantize_asym,
+    quantize_with,
+    round_to,
+)
 
 F32, BF16, F16, TF32, I8 = (FORMATS[name] for name in ("f32", "bf16", "f16", "tf32", "i8"))
 NUMPY_DTYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
@@ -196,5 +204,47 @@ def test_quantize_works_under_vmap_and_strict_promotion():
 
 
 def test_quantize_refuses_other_formats():
-    with pytest.raises(SearchSpaceError, match="quantize: i4 is not available yet; use i8"):
-        quantize(jnp.ones((2, 2)), FORMATS["i4"], 0)
+    with pytest.raises(
+        SearchSpaceError, match="bf16 needs no scale; quantize to i8, i4, f8_e4m3fn or f8_e5m2, or cast"
+    ):
+        quantize(jnp.ones((2, 2)), BF16, 0)
+    with pytest.raises(SearchSpaceError, match="bf16 needs no scale"):
+        quantize_with(jnp.ones((2, 2)), BF16, jnp.ones(()))
+    with pytest.raises(SearchSpaceError, match="f8_e4m3fn has no zero point; use i8 or i4"):
+        quantize_asym(jnp.ones((2, 2)), FORMATS["f8_e4m3fn"], 0)
+
+
+@pytest.mark.parametrize("name", ["i4", "f8_e4m3fn", "f8_e5m2"])
+def test_other_scaled_formats_reach_their_largest_value(name):
+    x = jnp.asarray([[1.0, -3.5, 0.0]], jnp.float32)
+    q, scale = quantize(x, FORMATS[name], 1)
+    assert q.dtype == held_dtype(FORMATS[name])
+    assert float(np.asarray(q, np.float32)[0, 1]) == -FORMATS[name].max
+    np.testing.assert_allclose(dequantize(q, scale, jnp.float32), x, atol=3.5 / (7 if name == "i4" else 8) / 2)
+
+
+@given(x=matrices, name=st.sampled_from(["i8", "i4"]))
+@few
+def test_with_a_zero_point_values_are_within_a_scale_and_zero_is_exact(x, name):
+    format = FORMATS[name]
+    q, scale, zero = quantize_asym(jnp.asarray(x), format, 1)
+    q, scale, zero = (np.asarray(part, np.float64) for part in (q, scale, zero))
+    assert ((q >= -format.max - 1) & (q <= format.max)).all()
+    assert (np.abs((q - zero) * scale - x) <= scale * (1 + 2.0**-15)).all()
+    np.testing.assert_array_equal(((q - zero) * scale)[x == 0], 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_zero_point_hides_nothing_that_is_not_finite(bad):
+    _, scale, _ = quantize_asym(jnp.asarray([[1.0, bad], [1.0, 2.0]], jnp.float32), I8, 1)
+    np.testing.assert_array_equal(np.isnan(np.asarray(scale))[:, 0], [True, False])
+
+
+def test_a_known_scale_stops_at_the_ends_of_the_range():
+    x = jnp.asarray([-1000.0, -2.0, 0.0, 1.0, 3.0, 1000.0], jnp.float32)
+    half = jnp.asarray(0.5, jnp.float32)
+    np.testing.assert_array_equal(quantize_with(x, I8, half), [-127, -4, 0, 2, 6, 127])
+    np.testing.assert_array_equal(quantize_with(x, I8, half, jnp.asarray(-100)), [-128, -104, -100, -98, -94, 127])
+    np.testing.assert_array_equal(quantize_with(x, FORMATS["i4"], half), [-7, -4, 0, 2, 6, 7])
+    ends = np.asarray(quantize_with(x * 1e6, FORMATS["f8_e4m3fn"], half), np.float32)
+    np.testing.assert_array_equal(ends[[0, -1]], [-448, 448])

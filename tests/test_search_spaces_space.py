@@ -15,7 +15,9 @@ from search_spaces import (
 )
 from search_spaces.rules import KINDS
 
-F32, BF16, W8A8, W8A16, W4A16 = (Precision.parse(text) for text in ("f32", "bf16/bf16/f32", "w8a8", "w8a16", "w4a16"))
+F32, BF16, W8A8, W8A16, TF32 = (
+    Precision.parse(text) for text in ("f32", "bf16/bf16/f32", "w8a8", "w8a16", "tf32/tf32/f32")
+)
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,11 @@ def test_refusals_carry_the_reason_of_the_program_or_of_the_precision():
     def supported(layer, precision):
         return "a look-up multiplies nothing" if layer.kind == "embedding" and precision == W8A8 else None
 
-    resolution = space(rule("*", W8A8, W4A16, F32)).resolve(LAYERS, supported)
+    resolution = space(rule("*", W8A8, TF32, F32)).resolve(LAYERS, supported)
     assert resolution.choices["embed"] == (ORIGINAL, F32)
     assert resolution.choices["head"] == (ORIGINAL, W8A8, F32)
     assert resolution.refused["embed"][W8A8] == "a look-up multiplies nothing"
-    assert resolution.refused["head"] == {W4A16: W4A16.unavailable}
+    assert resolution.refused["head"] == {TF32: TF32.unavailable}
 
 
 def test_the_program_is_never_asked_about_original():

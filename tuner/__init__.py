@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from search_spaces import Precision as Precision
     from search_spaces import SearchSpace as SearchSpace
     from search_spaces import SearchSpaceError as SearchSpaceError
+    from tuner.calibrating import calibrate as calibrate
     from tuner.errors import NonFiniteError as NonFiniteError
     from tuner.errors import TunerError as TunerError
     from tuner.measurement import Measurement as Measurement
@@ -42,6 +43,7 @@ __version__ = "0.1.0.dev0"
 # Room -> what it shows at the door; a test compares it with the imports above.
 _ROOMS = {
     "search_spaces": ("ORIGINAL", "Precision", "SearchSpace", "SearchSpaceError"),
+    "tuner.calibrating": ("calibrate",),
     "tuner.errors": ("NonFiniteError", "TunerError"),
     "tuner.measurement": ("Measurement",),
     "tuner.metrics": ("Metric",),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import ORIGINAL, Precision
+from tuner.scales import CalibratedOn, LayerScales
 
 PLAIN = "plain"
 
@@ -60,13 +61,15 @@ class Policy:
     Args:
         assignments: (layer name, assignment) for every layer, in program order.
         scales: (layer name, calibrated numbers) for layers that need them.
+        calibrated_on: the examples that these come from; not part of the policy's identity.
         fusions: rewrites across layers, sorted.
         program: the program it was made for; not part of the policy's identity.
         provenance: JSON-able facts on where it was measured; not part of the policy's identity.
     """
 
     assignments: tuple[tuple[str, Assignment], ...]
-    scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    scales: tuple[tuple[str, LayerScales], ...] = ()
+    calibrated_on: CalibratedOn | None = field(default=None, compare=False)
     program: ProgramSignature | None = field(default=None, compare=False)
     provenance: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     fusions: tuple[Fusion, ...] = ()
@@ -106,7 +109,9 @@ class Policy:
     @property
     def hash(self) -> str:
         """Hex SHA-256 of assignments, scales and fusions: equal for equal policies, in every process."""
-        content: list[Any] = [[[name, str(a.precision), a.kernel] for name, a in self.assignments], self.scales]
+        assigned = [[name, str(a.precision), a.kernel] for name, a in self.assignments]
+        scales = [[name, one.scale, one.zero_point, one.correction] for name, one in self.scales]
+        content: list[Any] = [assigned, scales]
         if self.fusions:  # left out where there are none, as before there was such a thing
             content.append([[fusion.kind, *fusion.layers] for fusion in self.fusions])
         text = json.dumps(content, separators=(",", ":"))

@@ -1,8 +1,9 @@
 """The JSON that a policy is: one serializer for policy files and for the database.
 
-    {"format": 1,
+    {"format": 1, or 2 where there are scales,
      "layers": [{"name": ..., "kind": ..., "shape": [...], "precision": "i8/i8/i32", "kernel": "plain"}, ...],
-     "scales": {layer name: [number, ...]},
+     "scales": {layer name: {"scale": [...], "zero_point": [...], "correction": [...]}},
+     "calibration": {"examples": ..., "split": "search" or "given", "fingerprint": ...}: what the scales come from,
      "fusions": [{"kind": "affine", "layers": [layer name, ...]}, ...], left out where there are none,
      "inputs": the inputs the program was captured with, null where JSON cannot say them,
      "split_scans": true where the layers of a scan are listed by iteration, else left out,
@@ -18,21 +19,29 @@ from typing import Any
 
 from search_spaces import Precision, SearchSpaceError
 from tuner.errors import PolicyError
-from tuner.json_fields import REMEDY, get_field, refuse_unknown, require, require_finite, shown, without_nan
+from tuner.json_fields import REMEDY, get_field, refuse_unknown, require, shown, without_nan
 from tuner.policy import PLAIN, Assignment, Fusion, Policy, ProgramSignature
 from tuner.provenance import check_provenance
+from tuner.scales import LayerScales
+from tuner.scales_json import (
+    calibrated_on_from_json,
+    calibrated_on_to_json,
+    layer_scales_from_json,
+    layer_scales_to_json,
+)
 
-# History: 1, the first.
-FORMAT = 1
+# History: 1, the first; 2, scales by name, and what calibrated them. What has none is still written as 1.
+FORMAT = 2
+_WITHOUT_SCALES = 1
 
-_FIELDS = ("format", "layers", "scales", "fusions", "inputs", "split_scans", "provenance")
+_FIELDS = ("format", "layers", "scales", "calibration", "fusions", "inputs", "split_scans", "provenance")
 _LAYER_FIELDS = ("name", "kind", "shape", "precision", "kernel")
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
     """The policy as JSON values; what it does not have is left out."""
     kinds = {name: (kind, shape) for name, kind, shape in policy.program.layers} if policy.program else {}
-    document: dict[str, Any] = {"format": FORMAT, "layers": []}
+    document: dict[str, Any] = {"format": FORMAT if policy.scales else _WITHOUT_SCALES, "layers": []}
     for name, assignment in policy.assignments:
         layer: dict[str, Any] = {"name": name}
         if policy.program is not None:
@@ -40,7 +49,9 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
             layer |= {"kind": kind, "shape": list(shape)}
         document["layers"].append(layer | {"precision": str(assignment.precision), "kernel": assignment.kernel})
     if policy.scales:
-        document["scales"] = {name: list(numbers) for name, numbers in policy.scales}
+        document["scales"] = {name: layer_scales_to_json(scales) for name, scales in policy.scales}
+        if policy.calibrated_on is not None:
+            document["calibration"] = calibrated_on_to_json(policy.calibrated_on)
     if policy.fusions:
         document["fusions"] = [{"kind": fusion.kind, "layers": list(fusion.layers)} for fusion in policy.fusions]
     if policy.program is not None:
@@ -77,6 +88,7 @@ def policy_from_json(document: Any, where: str) -> Policy:
     return Policy(
         assignments=tuple(assignments),
         scales=_read_scales(document.get("scales", {}), names, where),
+        calibrated_on=calibrated_on_from_json(document.get("calibration"), where),
         program=_read_signature(document, layers, where),
         provenance=check_provenance(document.get("provenance"), where),
         fusions=_read_fusions(document.get("fusions", []), names, where),
@@ -117,14 +129,13 @@ def parse_precision(text: str) -> Precision:
     return Precision.parse(text)
 
 
-def _read_scales(scales: Any, names: set[str], where: str) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _read_scales(scales: Any, names: set[str], where: str) -> tuple[tuple[str, LayerScales], ...]:
     require(scales, dict, where, "field 'scales'")
     read = []
     for name, numbers in scales.items():
         if name not in names:
             raise PolicyError(f"{where} has scales for layer {name!r}, which it does not list; {REMEDY}")
-        require(numbers, list, where, f"field {name!r} of the scales")
-        read.append((name, tuple(require_finite(number, where, f"a scale of layer {name!r}") for number in numbers)))
+        read.append((name, layer_scales_from_json(numbers, where, name)))
     return tuple(read)
 
 

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tuner import diagnosis, effect, kernel_choice, measurement
+from tuner import diagnosis, effect, kernel_choice, measurement, scales
 from tuner.policy import Policy
 from tuner.policy_json import policy_from_json, policy_to_json
 
 _LENGTH = struct.Struct(">Q")
 _CHUNK = 2**16
-# Values that may be sent besides what JSON knows: every dataclass of what is measured and probed, by its name.
+# Values that may be sent besides what JSON knows: every dataclass of what is measured, probed and calibrated, by its name.
 _RECORDS: dict[str, Any] = {
     name: value
-    for module in (measurement, diagnosis, effect, kernel_choice)
+    for module in (measurement, diagnosis, effect, kernel_choice, scales)
     for name, value in vars(module).items()
     if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
 }

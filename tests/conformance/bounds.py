@@ -31,7 +31,10 @@ def rounding(value: np.ndarray, format: Format) -> np.ndarray:
     """By how much each number may move: half a unit in the last place, for integers of the largest one's scale."""
     if format.kind == "int":
         return np.full(value.shape, np.abs(value).max(initial=0.0) / format.max / 2)
-    return np.abs(value) * float(jnp.finfo(format.dtype).eps) / 2
+    near_zero = (
+        np.abs(value).max(initial=0.0) / format.max * float(jnp.finfo(format.dtype).tiny) if format.bits == 8 else 0
+    )
+    return np.maximum(np.abs(value), near_zero) * float(jnp.finfo(format.dtype).eps) / 2
 
 
 def allowed(
@@ -64,7 +67,7 @@ def _coarsest(own: np.ndarray, formats: Iterable[Format]) -> Format:
     """The format that rounds most, the output's own included."""
     halves = {"bfloat16": "bf16", "float16": "f16"}
     names = {format.name for format in formats} | {halves.get(own.dtype.name, "f32")}
-    return next(FORMATS[name] for name in ("bf16", "i8", "f16", "f32") if name in names)
+    return next(FORMATS[name] for name in ("i4", "f8_e5m2", "f8_e4m3fn", "bf16", "i8", "f16", "f32") if name in names)
 
 
 def is_floating(value: Any) -> bool:

@@ -18,7 +18,16 @@ _SLOW_PARTS = {
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
 }
-_SHORT = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int8": "s8", "int32": "s32"}
+_SHORT = {
+    "float64": "f64",
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "int8": "s8",
+    "int32": "s32",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+}
 
 # What else makes the signature of an operation.
 _SETTINGS = {
@@ -56,6 +65,8 @@ def _operand(precision: Precision) -> str:
     weights, activations = precision.weights.dtype, precision.activations.dtype
     if precision.is_weight_only:
         return activations
+    if "i4" in (precision.weights.name, precision.activations.name):
+        return "int8"  # what four bits are multiplied in
     return str(jnp.promote_types(weights, activations))
 
 

@@ -46,6 +46,7 @@ class TaskServer(Server):
             "time_kernels": self._time_kernels,
             "screen": self._screen,
             "foresee": self._foresee,
+            "calibrate": lambda question: self._ready.calibrate(_read_choices(question["choices"])),
             "try_precision": lambda question: self._ready.try_precision(
                 question["operation"], Precision.parse(question["precision"])
             ),
@@ -81,8 +82,7 @@ class TaskServer(Server):
         }
 
     def _time_kernels(self, question: Message) -> dict[str, float]:
-        choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
-        known = decode(question["known"])
+        choices, known = _read_choices(question["choices"]), decode(question["known"])
         return dict(self._ready.time_kernels(choices, known=known, budget_s=question["budget_s"]).times)
 
     def _screen(self, question: Message) -> Screening:
@@ -96,8 +96,13 @@ class TaskServer(Server):
 
 def _switches(question: Message) -> tuple[Choices, Kernels]:
     """What a switchboard is made of."""
-    choices = {name: [Precision.parse(text) for text in texts] for name, texts in question["choices"].items()}
-    return choices, {(name, Precision.parse(text)): kernel for name, text, kernel in question["kernels"]}
+    return _read_choices(question["choices"]), {
+        (name, Precision.parse(text)): kernel for name, text, kernel in question["kernels"]
+    }
+
+
+def _read_choices(texts_of: Message) -> dict[str, list[Precision]]:
+    return {name: [Precision.parse(text) for text in texts] for name, texts in texts_of.items()}
 
 
 def _load(how: Message, packed: bytes | None) -> Task:

@@ -120,7 +120,7 @@ def effective_precisions(
     verdicts = {}
     for name, (kind, precision) in requested.items():
         if kind == EMBEDDING:
-            wanted = Ran((_hlo_dtype(precision.weights.dtype),), "")
+            wanted = Ran((_table_dtype(precision),), "")
             verdicts[name] = _verdict(look_ups.get(name, []), wanted, any_is_enough=True)
         else:
             operand = _multiplied_in(precision)
@@ -147,11 +147,18 @@ def _verdict(ran: list[Ran], wanted: Ran, any_is_enough: bool = False) -> str:
     return f"different: {', '.join(others)}"
 
 
+def _table_dtype(precision: Precision) -> str:
+    """The dtype that a look-up reads: i4 lies in bytes, two in each."""
+    return "u8" if precision.weights.name == "i4" else _hlo_dtype(precision.weights.dtype)
+
+
 def _multiplied_in(precision: Precision) -> str:
     """The dtype both operands of a product meet in."""
     weights, activations = precision.weights.dtype, precision.activations.dtype
     if precision.is_weight_only or weights == activations:
         return _hlo_dtype(activations)
+    if precision.activations.is_scaled and precision.weights.kind == "float":  # two kinds of f8
+        return "f32"
     return _hlo_dtype(np.dtype(jnp.promote_types(weights, activations)).name)
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision, parse_format
+from tuner.calibrating import calibrate_task
 from tuner.capturing import capture_shapes
 from tuner.data import Split
 from tuner.diagnosis import Attempt
@@ -65,6 +66,7 @@ from tuner.measurement import (
 )
 from tuner.policy import Policy
 from tuner.program import Program
+from tuner.scales import Calibration
 from tuner.task import Task
 
 OBJECTIVES = ("latency", "quality", "memory")
@@ -190,6 +192,11 @@ class Evaluator:
         build = partial(Screener, self._task, self._program, choices, kernels, self._device)
         with device_lock():
             return foresee(build, self._scorer, ordered, allowed, lambda: self._begin("scoring", self._scoring_s))
+
+    def calibrate(self, choices: Mapping[str, Sequence[Precision]]) -> Calibration:
+        """The numbers that layers need to run in these precisions, from the task's calibration examples."""
+        self._begin("calibrating", self._scoring_s)
+        return calibrate_task(self._task, self._program, choices, self._params)
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         """Whether one operation runs in a precision here, and what it effectively runs as."""

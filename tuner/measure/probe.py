@@ -20,6 +20,7 @@ from tuner.measure.latency import Effort, Run, in_turns, latencies
 from tuner.measurement import COMPILE_ERROR, ERROR
 from tuner.policy import Assignment
 from tuner.program import Program, capture, make_policy, supports
+from tuner.program.calibration import calibrate
 from tuner.program.policies import kernel_names
 
 TINY = "tiny"
@@ -128,6 +129,8 @@ def _example(operation: str, shape: str) -> Example:
 def _compile(example: Example, precision: Precision, kernel: str) -> Executable:
     name = example.program.layers[-1].name
     policy = make_policy(example.program, {name: Assignment(precision=precision, kernel=kernel)})
+    found = calibrate(example.program, example.params, [example.inputs], {name: (precision,)})
+    policy = found.complete(policy)
     return compile_policy(example.apply, example.params, example.program, policy, example.inputs, jax.devices()[0])
 
 

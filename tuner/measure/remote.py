@@ -32,6 +32,7 @@ from tuner.measurement import RESIDENT, Confirmation, Failure, Measurement, Qual
 from tuner.measurement import reference_ms as of_baseline
 from tuner.policy import Policy
 from tuner.program import Program
+from tuner.scales import Calibration
 from tuner.task import Task
 from tuner.wire import decode, encode, policy_message
 
@@ -220,6 +221,22 @@ class IsolatedEvaluator:
         if isinstance(answer, Lost):
             return [None] * len(ordered)
         found: list[Quality | None] = decode(answer)
+        return found
+
+    def calibrate(self, choices: Mapping[str, Sequence[Precision]]) -> Calibration:
+        """The numbers that layers need to run in these precisions, from the task's calibration examples.
+
+        Raises:
+            MeasuringStopped: looking at them ends the child.
+        """
+        texts = {name: [str(precision) for precision in taken] for name, taken in choices.items()}
+        answer = self._ask({"ask": "calibrate", "choices": texts})
+        if isinstance(answer, Lost):
+            raise MeasuringStopped(
+                f"the layers cannot be calibrated: {answer.message}; leave static scales and bias correction out of the "
+                "space, or give the task fewer calibration examples"
+            )
+        found: Calibration = decode(answer)
         return found
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from search_spaces import Precision
+from tuner.calibrating import calibrate_task
 from tuner.effect import Effect, Screening
 from tuner.errors import error_line
 from tuner.measure.executable import Place, commit
@@ -69,7 +70,8 @@ class Screener:
 
     def __init__(self, task: Task, program: Program, choices: Choices, kernels: Kernels, device: Place) -> None:
         try:
-            self._board = Switchboard(program, task.params, choices, kernels)
+            calibration = calibrate_task(task, program, choices)
+            self._board = Switchboard(program, task.params, choices, kernels, calibration)
             self._params = jax.block_until_ready(commit(self._board.params, device))
             inputs, _, _ = next(task.calibration.batches(task.batch_size))
             arguments = (self._params, self._board.switches({}), *commit(inputs, device))

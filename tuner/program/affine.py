@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from tuner.program.expression import Expression, Result
-from tuner.program.kernels.dot import Dimensions
+from tuner.program.kernels.dot_dimensions import Dimensions
 from tuner.program.layer import CONV, MATMUL
 from tuner.program.steps import Body, Reference, Site, Step
 

@@ -8,7 +8,7 @@ no caller gets the values. With several devices that would leave the others wait
 refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from tuner import _jax_compat as compat
 from tuner.errors import NonFiniteError, PolicyError
 from tuner.policy import Policy
+from tuner.program import kernels
 from tuner.program.layer import INPUT
 from tuner.program.plan import Plan
 from tuner.program.steps import Site, Step
@@ -40,8 +41,10 @@ class FiniteCheck:
         if number is not None:
             self._check(kept, number)
 
-    def operation(self, site: Site, operands: Sequence[Any], result: Any) -> None:
-        """A layer's operation."""
+    def operation(self, site: Site, operands: Sequence[Any], packed: Mapping[str, Any] | None, result: Any) -> None:
+        """A layer's operation; what a static scale makes integers of would hide there what is not finite."""
+        if packed is not None and "input_scale" in packed:
+            self._check(operands[kernels.activations_of(site)], self._number(site))
         self._check(result, self._number(site))
 
     def inside(self, step: Step) -> "FiniteCheck | None":

@@ -1,6 +1,6 @@
 """Layer: one or more operations that carry precision and share one assignment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MATMUL = "matmul"
 CONV = "conv"
@@ -34,3 +34,6 @@ class Layer:
     searchable: bool
     # Why it is not searchable, else None.
     reason: str | None = None
+    # How many numbers lie along the axis of the weight that groups of scales run along (of several such lengths what
+    # divides them all); 0 where there is none, or where that is not known.
+    summed: int = field(default=0, compare=False)

@@ -1,5 +1,6 @@
 """Sites -> layers: operations that hold the same weight are one layer, and each layer gets its name."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -11,6 +12,7 @@ from tuner import _jax_compat as compat
 from tuner.adapters.nested import is_carried
 from tuner.program import naming
 from tuner.program.expression import share_of_sources, sources
+from tuner.program.kernels import weight_axes
 from tuner.program.layer import INPUT, MATMUL, Layer
 from tuner.program.scan_segments import SplitScan
 from tuner.program.sites import site_flops, site_shape
@@ -129,7 +131,20 @@ def _layer(name: str, sites: Sequence[Site], params: int, state: str | None) -> 
         source=compat.source_line(first.eqn),
         searchable=reason is None,
         reason=reason,
+        summed=0 if reason else _summed(sites),
     )
+
+
+def _summed(sites: Sequence[Site]) -> int:
+    """What groups of scales must divide: the length of the axis that they run along, in every operation."""
+    lengths = [
+        site_shape(site)[main]
+        for site in sites
+        if site.weight is not None
+        for main in (weight_axes(site).main,)
+        if main is not None
+    ]
+    return math.gcd(*lengths)
 
 
 def distinct_names(inputs: Sequence[Layer], layers: Sequence[Layer]) -> tuple[Layer, ...]:

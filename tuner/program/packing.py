@@ -80,8 +80,10 @@ def _sharing_key(site: Site, assignment: Assignment) -> tuple[Any, ...]:
     """Equal for operations that can read the same packed weight."""
     assert site.weight is not None  # only weights are packed
     base, axes = untransposed(site.weight)
-    scaled = assignment.precision.weights.kind == "int"
-    along = frozenset(axes[axis] for axis in kernels.shared_axes(site)) if scaled else None
+    along = None
+    if assignment.precision.weights.is_scaled:
+        own = kernels.weight_axes(site)
+        along = frozenset(axes[axis] for axis in own.shared), None if own.main is None else axes[own.main]
     iterations = None if site.rows is None else (site.rows.start, site.rows.stop)
     return weight_key(base, exact=True), along, iterations
 

@@ -58,4 +58,7 @@ def place(placement: Placement, packed: Mapping[str, Any], order: Axes) -> dict[
         order: for each of its axes the axis of the weight as the operation reads it.
     """
     axes = [placement.axes[axis] for axis in order]
-    return {name: compat.place_like(placement.eqn, part, axes) for name, part in packed.items()}
+    return {
+        name: compat.place_like(placement.eqn, part, axes) if part.ndim == len(axes) else part
+        for name, part in packed.items()
+    }

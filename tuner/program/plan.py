@@ -14,6 +14,7 @@ from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
 from tuner.program.scan_segments import cut
 from tuner.program.steps import Body, Reference, Rows, Step, bodies_around, last_uses, segments_in
+from tuner.scales import LayerScales
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,6 +45,7 @@ class Plan:
         rows: (identity of a segment of a scan, argument position) -> what it reads there besides the packed weights.
         regions: what is held in 16 bits between layers.
         freed: for each step the slots that nothing reads after it.
+        scales: layer -> its calibrated numbers; several where it leads iterations that have their own.
         watched: whether control flow is opened for layers that stay as written, too, so that they can be looked at.
     """
 
@@ -62,6 +64,7 @@ class Plan:
     rows: Mapping[tuple[int, int], "StackRows"]
     regions: Regions
     freed: tuple[tuple[int, ...], ...]
+    scales: Mapping[str, tuple[LayerScales, ...]]
     watched: bool = False
 
     def opens(self, step: Step) -> bool:
@@ -125,6 +128,7 @@ def plan(program: Program, policy: Policy, *, watched: bool = False) -> Plan:
         rows={},
         regions=find_regions(steps, assignments),
         freed=tuple(last_uses(steps, program.outputs)),
+        scales=_scales_by_leader(policy, segmented.leaders),
         watched=watched,
     )
     reads = list(reads_of(draft, draft.steps, program.outputs))
@@ -132,6 +136,13 @@ def plan(program: Program, policy: Policy, *, watched: bool = False) -> Plan:
     needed = frozenset(leaf for expression in reads for leaf in sources_besides(expression, segmented.loops))
     rows = _stack_rows(draft) if segmented.loops else {}
     return replace(draft, needed=needed, read_slices=frozenset(map(id, pieces)), rows=rows)
+
+
+def _scales_by_leader(policy: Policy, leaders: Mapping[str, str]) -> dict[str, tuple[LayerScales, ...]]:
+    found: dict[str, tuple[LayerScales, ...]] = {}
+    for name, scales in policy.scales:
+        found[leaders[name]] = (*found.get(leaders[name], ()), scales)
+    return found
 
 
 def _stack_rows(plan: Plan) -> dict[tuple[int, int], StackRows]:

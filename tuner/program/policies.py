@@ -12,6 +12,7 @@ from tuner.program.kernels import supports
 from tuner.program.layer import EMBEDDING, INPUT, Layer
 from tuner.program.program import Program
 from tuner.program.steps import Site
+from tuner.scales import LayerScales
 
 
 def original_policy(program: Program) -> Policy:
@@ -72,6 +73,7 @@ def check_runs(policy: Policy, program: Program, where: str = "the policy") -> N
         assignment = assignments[layer.name]
         if not _is_held_already(layer, assignment.precision):
             _check_precision(layer, assignment.precision, f"{where}: ")
+        _check_numbers(policy, layer, assignment.precision, where)
         known = any(kernels.has_kernel(site, assignment.kernel) for site in sites[layer.name])
         if assignment.kernel != PLAIN and not known:
             raise PolicyError(
@@ -79,6 +81,25 @@ def check_runs(policy: Policy, program: Program, where: str = "the policy") -> N
                 "upgrade jax-precision-tuner, or search here and export the policy again"
             )
     check_fusions(policy, program, where)
+
+
+def _check_numbers(policy: Policy, layer: Layer, precision: Precision, where: str) -> None:
+    """Raises when a layer lacks calibrated numbers that its precision needs."""
+    if not kernels.needs_numbers(layer.kind, precision):
+        return
+    scales = dict(policy.scales).get(layer.name, LayerScales())
+    zero_point = not precision.symmetric and precision.activations.kind == "int"
+    needed = {
+        "scale": precision.scaling == "static" and not scales.scale,
+        "zero point": precision.scaling == "static" and zero_point and len(scales.zero_point) != len(scales.scale),
+        "correction": precision.bias_correction and not scales.correction,
+    }
+    lacking = [name for name, lacks in needed.items() if lacks]
+    if lacking:
+        raise PolicyError(
+            f"{where}: layer {layer.name!r} runs in {precision} and has no {lacking[0]} of calibration; "
+            "make it with tuner.calibrate(task, policy), or choose a precision that needs none"
+        )
 
 
 def uniform_policy(

@@ -201,7 +201,7 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     """The packed parameters: weights of assigned layers in their formats, and what else the rewritten function reads."""
     leaves = jax.tree_util.tree_leaves(params)
     memo: dict[int, list[Any]] = {}
-    layers = {packing.name: _pack_weight(plan, packing.owner, leaves, memo) for packing in plan.packings}
+    layers = {packing.name: _pack_calibrated(plan, packing.owner, leaves, memo) for packing in plan.packings}
     kept = {
         path: jax.numpy.asarray(leaf)
         for i, (path, leaf) in enumerate(zip(plan.program.leaf_paths, leaves, strict=True))
@@ -210,6 +210,14 @@ def pack(plan: Plan, params: Any) -> dict[str, Any]:
     for part in plan.rows.values():
         kept[part.name] = jax.numpy.asarray(evaluate(part.stack, leaves, memo))[part.rows.start : part.rows.stop]
     return {PARAMETERS: kept, LAYERS: layers}
+
+
+def _pack_calibrated(plan: Plan, site: Site, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
+    """One packed weight with the calibrated numbers of its layer."""
+    assignment, layer = plan.assignments[id(site)], plan.names[id(site)]
+    packed = _pack_weight(plan, site, leaves, memo)
+    numbers = plan.scales.get(layer, ()) if assignment.precision.is_calibrated else ()
+    return kernels.with_numbers(site, assignment, packed, numbers, layer) if numbers else packed
 
 
 def _pack_weight(plan: Plan, site: Site, leaves: list[Any], memo: dict[int, list[Any]]) -> dict[str, Any]:
@@ -222,7 +230,7 @@ def _pack_weight(plan: Plan, site: Site, leaves: list[Any], memo: dict[int, list
         if affine is None:
             return kernels.pack(site, assignment, given)
         scale, offset = affine.scale_and_offset(lambda expression: evaluate(expression, leaves, memo))
-        return kernels.pack(site, assignment, given * scale, offset)
+        return kernels.pack(site, assignment, given, scale, offset)
 
     return for_all_iterations(site, packed, leaves, memo, () if affine is None else affine.values)
 

@@ -171,15 +171,15 @@ class Machine:
             for position, operand in enumerate(step.operands)
         ]
         with compat.equation_context(step.eqn, layer_scope(step.scope, self.plan.names[id(site)])):
+            weight = None
+            if slot is not None and assignment is not None:
+                weight = laid_out(self.packed[slot], self.plan.turns[id(site)], site, assignment)
             if assignment is None:
                 results = compat.bind(step.eqn, operands)
             else:
-                weight = (
-                    None if slot is None else laid_out(self.packed[slot], self.plan.turns[id(site)], site, assignment)
-                )
                 results = [kernels.run(site, assignment, weight, operands)]
             if self.watch is not None:
-                self.watch.operation(site, operands, results[0])
+                self.watch.operation(site, operands, weight, results[0])
             return results
 
     def _control_flow(self, step: Step) -> list[Any]:

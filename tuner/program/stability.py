@@ -6,7 +6,7 @@ branches are seen as they run. This program is for looking only: it is slower th
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from tuner.policy_fit import check_fits
 from tuner.program import kernels
 from tuner.program.capture import capture
 from tuner.program.expression import evaluate
+from tuner.program.kernels.stored import spread, widen_weight
 from tuner.program.plan import Plan, plan
 from tuner.program.policies import check_runs
 from tuner.program.prepare import for_all_iterations, pack, run_packed
@@ -128,14 +129,14 @@ class _Recorder:
         else:
             self._look(name, VALUES, given, {"weight": kept}, assignment.precision.activations)
 
-    def operation(self, site: Site, operands: Sequence[Any], result: Any) -> None:
+    def operation(self, site: Site, operands: Sequence[Any], packed: Mapping[str, Any] | None, result: Any) -> None:
         """A layer's operation."""
         name, assignment = self._plan.names[id(site)], self._plan.assignments.get(id(site))
         if assignment is None:
             for position, value in enumerate(operands):
                 self._look(name, _part(site, position), value)
         else:
-            for position, format, held in kernels.held_activations(site, assignment, operands):
+            for position, format, held in kernels.held_activations(site, assignment, packed, operands):
                 self._look(name, _part(site, position), operands[position], held, format)
         self._look(name, RESULTS, result)
 
@@ -235,12 +236,8 @@ def _measure(given: Any, held: dict[str, Any] | None, format: Format | None) -> 
     else:
         # Behind a barrier, so that the compiler does not skip the rounding together with the widening.
         held = jax.lax.optimization_barrier(held)
-        seen = held["weight"].astype(dtype)
-        if "scale" in held:
-            scale = held["scale"].astype(dtype)
-            seen, beyond = seen * scale, jnp.abs(wide) > (format.max + 0.5) * scale
-        else:
-            beyond = ~jnp.isfinite(seen)
+        seen = widen_weight(held, dtype)["weight"].astype(dtype)
+        beyond = _is_beyond(wide, held, format) if "scale" in held else ~jnp.isfinite(seen)
         clipped = jnp.isfinite(wide) & beyond
     finite, finite_given = jnp.isfinite(seen), jnp.isfinite(wide)
     masks = (~finite, ~finite_given, clipped, (wide != 0) & (seen == 0))
@@ -251,6 +248,15 @@ def _measure(given: Any, held: dict[str, Any] | None, format: Format | None) -> 
         jnp.max(jnp.abs(wide), initial=0.0, where=finite_given),
     ]
     return jnp.stack(counts), jnp.stack(extremes)
+
+
+def _is_beyond(wide: Any, held: dict[str, Any], format: Format) -> Any:
+    """Where a number lies beyond the range that its scale gives it, by more than rounding."""
+    steps, low = wide / spread(held["scale"], wide.shape).astype(wide.dtype), -format.max
+    if "zero" in held:
+        steps, low = steps + spread(held["zero"], wide.shape).astype(wide.dtype), low - 1
+    slack = 0.51 if format.kind == "int" else format.max / 32
+    return (steps > format.max + slack) | (steps < low - slack)
 
 
 def _part(site: Site, position: int) -> str:

@@ -29,6 +29,7 @@ from tuner.program.prepare import LAYERS, PARAMETERS, pack
 from tuner.program.program import Program
 from tuner.program.rewrite import Machine, laid_out, receive, run
 from tuner.program.steps import Body, Site, Step
+from tuner.scales import Calibration
 
 _SWITCHES = "switches"
 
@@ -78,6 +79,7 @@ class Switchboard:
         params: its parameters.
         choices: layer name -> the precisions it may take, `original` or not.
         kernel: (layer name, precision) -> the kernel that runs it.
+        calibration: the numbers that precisions need; one that has none is left out.
 
     Attributes:
         params: the parameters and all packed weights.
@@ -92,12 +94,21 @@ class Switchboard:
         params: Any,
         choices: Mapping[str, Sequence[Precision]],
         kernel: Mapping[tuple[str, Precision], str],
+        calibration: Calibration | None = None,
     ) -> None:
+        calibration = calibration or Calibration()
         if program.signature.split_scans:
             raise CannotSwitch("its layers are listed by iteration of a scan")
-        self._different = {layer.name: _different(layer, choices.get(layer.name, ())) for layer in program.layers}
+        self._different = {
+            layer.name: tuple(
+                precision
+                for precision in _different(layer, choices.get(layer.name, ()))
+                if not kernels.needs_numbers(layer.kind, precision) or calibration.has(layer.name, str(precision))
+            )
+            for layer in program.layers
+        }
         self._program = program
-        self._plan = _plan(program, self._different, kernel)
+        self._plan = _plan(program, self._different, kernel, calibration)
         packed = pack(self._plan, params)
         for number, level in enumerate(self._plan.levels):
             packed[LAYERS] |= {_slot(number, name): part for name, part in pack(level, params)[LAYERS].items()}
@@ -176,14 +187,17 @@ def _run(site: Site, way: Alternative, number: int, operands: list[Any], weights
 
 
 def _plan(
-    program: Program, different: Mapping[str, Sequence[Precision]], kernel: Mapping[tuple[str, Precision], str]
+    program: Program,
+    different: Mapping[str, Sequence[Precision]],
+    kernel: Mapping[tuple[str, Precision], str],
+    calibration: Calibration,
 ) -> SwitchPlan:
     """The plan of the program as written, with every level's way to run each operation as an alternative."""
     written = plan(program, original_policy(program), watched=True)
     levels = []
     for number in range(max(map(len, different.values()), default=0)):
         taken = {name: found[number] for name, found in different.items() if number < len(found)}
-        levels.append(plan(program, _policy(program, taken, kernel)))
+        levels.append(plan(program, calibration.complete(_policy(program, taken, kernel))))
     alternatives = {
         id(site): tuple(
             Alternative(

@@ -1,6 +1,6 @@
 """Watch: who looks on while a rewritten program runs; control flow is run as it is, what is watched goes through it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tuner.program.steps import Site, Step
@@ -13,8 +13,8 @@ class Watch(Protocol):
         """An input as it came, and as the program reads it."""
         ...
 
-    def operation(self, site: Site, operands: Sequence[Any], result: Any) -> None:
-        """A layer's operation on what it read; None stands for a packed weight."""
+    def operation(self, site: Site, operands: Sequence[Any], packed: Mapping[str, Any] | None, result: Any) -> None:
+        """A layer's operation on what it read; None stands for a packed weight, which is shown beside."""
         ...
 
     def inside(self, step: Step) -> "Watch | None":

@@ -86,4 +86,4 @@ def policy_of(screened: ScreenedTask, space: ChoiceSpace, proposal: Proposal) ->
         name: Assignment(precision=p, kernel=screened.table.best(name, p))
         for name, p in space.precisions(proposal).items()
     }
-    return make_policy(screened.program, chosen)
+    return screened.calibration.complete(make_policy(screened.program, chosen))

@@ -12,6 +12,7 @@ from tuner.measurement import Measurement
 from tuner.policy import PLAIN, Assignment, Policy
 from tuner.program import Program, make_policy
 from tuner.report.kernels import check_text
+from tuner.scales import Calibration
 from tuner.search.progress import Progress
 from tuner.store import Store, StudyRecord
 
@@ -51,6 +52,7 @@ def settle_kernels(
     table: KernelTable,
     seconds: float,
     display: Progress,
+    calibration: Calibration = Calibration(),  # noqa: B008  # frozen
 ) -> KernelTable:
     """The table with one kernel per layer and precision, which a study keeps while it lasts.
 
@@ -63,6 +65,7 @@ def settle_kernels(
         table: the times of all kernels alone.
         seconds: that comparing may take; what is left out runs in what was fastest alone.
         display: told what came of each.
+        calibration: the numbers that precisions need.
     """
     if record.kernels is not None:
         return table.settled(record.kernels.chosen)
@@ -75,7 +78,7 @@ def settle_kernels(
         waiting = [g for g in groups_of(table, choices) if g.saves > _WORTH * baseline_s and not _is_checked(g, checks)]
         if not waiting:
             break
-        check = _check(max(waiting, key=lambda group: group.saves), evaluator, program, choices, table)
+        check = _check(max(waiting, key=lambda group: group.saves), evaluator, program, choices, table, calibration)
         checks.append(check)
         display.note(check_text(check))
         if check.loses:
@@ -105,12 +108,14 @@ def _is_checked(group: Group, checks: Sequence[KernelCheck]) -> bool:
     )
 
 
-def _check(group: Group, evaluator: Compares, program: Program, choices: Choices, table: KernelTable) -> KernelCheck:
+def _check(
+    group: Group, evaluator: Compares, program: Program, choices: Choices, table: KernelTable, calibration: Calibration
+) -> KernelCheck:
     """The uniform policy of a precision with its kernels, against the same with the plain one in the group's layers."""
     precision = group.precision
     taking = [name for name, precisions in choices.items() if precision in precisions]
     best = {name: Assignment(precision=precision, kernel=table.best(name, precision)) for name in taking}
     plain = {name: Assignment(precision=precision) for name in group.layers}
     one, other = (make_policy(program, given, elsewhere=table.kernels) for given in (best, {**best, **plain}))
-    compared = evaluator.compare(one, other)
+    compared = evaluator.compare(calibration.complete(one), calibration.complete(other))
     return KernelCheck(precision=str(precision), kernel=group.kernel, layers=group.layers, compared=compared)

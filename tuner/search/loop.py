@@ -13,6 +13,7 @@ from tuner.measurement import Measurement, broken_constraints
 from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
 from tuner.report import numbers
+from tuner.scales import Calibration
 from tuner.search.accuracy import accuracy_note
 from tuner.search.around import neighbors
 from tuner.search.budget import Budget
@@ -71,6 +72,7 @@ class Loop:
         display: where progress goes.
         interrupts: where Ctrl-C may cut in.
         table: of kernel times; an empty one means plain kernels.
+        calibration: the numbers that precisions need.
         rank: orders precisions, fastest first; by default as the table predicts.
         screening: what single layers do to the outputs.
     """
@@ -89,10 +91,12 @@ class Loop:
         display: Progress,
         interrupts: Interrupts,
         table: KernelTable | None = None,
+        calibration: Calibration | None = None,
         rank: Rank | None = None,
         screening: Screening = Screening(),  # noqa: B008  # frozen
     ) -> None:
         self._table = KernelTable() if table is None else table
+        self._calibration = Calibration() if calibration is None else calibration
         self._rank = rank if rank is not None else lambda precisions: sorted(precisions, key=self._table.predicted)
         self._store = store
         self._record = record
@@ -239,11 +243,12 @@ class Loop:
 
     def _make_policy(self, proposal: Proposal) -> Policy:
         precisions = self._space.precisions(proposal)
-        return make_policy(
+        policy = make_policy(
             self._program,
             {name: Assignment(precision=p, kernel=self._table.best(name, p)) for name, p in precisions.items()},
             elsewhere=self._table.kernels,
         )
+        return self._calibration.complete(policy)
 
     def _show(self, label: str, outcome: Outcome) -> None:
         board, budget = self._board, self._budget

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tuner.policy_fit import check_fits
 from tuner.program import Program
 from tuner.report import numbers
 from tuner.report.layers import refusal_notes, unavailable_notes
+from tuner.scales import Calibration
 from tuner.search.begin import Beginning, begin, begin_supported
 from tuner.search.budget import Budget
+from tuner.search.calibrations import find_calibration
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
 from tuner.search.interrupts import Interrupts
@@ -186,11 +189,14 @@ def _run(
             store.save_layers(record.id, program.layers)
         with interrupts.allowed():
             choices = begun.resolved.resolution.choices
+            calibration = find_calibration(store, evaluator, task, program, choices, display)
+            begun = _without_uncalibrated(begun, calibration, program, display)
+            choices = begun.resolved.resolution.choices
             # Once something is measured, other kernels would make other policies of the same precisions.
             began = limit.elapsed
             table = kernel_table(store, evaluator, choices, limit, display, frozen=record.counts.total > 0)
             worth_s = seconds_for_screening(limit, evaluator.baseline.costs)
-            table = settle_kernels(store, record, evaluator, program, choices, table, worth_s, display)
+            table = settle_kernels(store, record, evaluator, program, choices, table, worth_s, display, calibration)
             wants_more = settings.sampler == SCREENED and not settings.only_around
             seconds = worth_s if wants_more else 0.0
             screening = screen(store, evaluator, task, program, choices, table, seconds, display)
@@ -201,6 +207,7 @@ def _run(
             program=program,
             space=ChoiceSpace.from_resolution(begun.resolved.resolution),
             table=table,
+            calibration=calibration,
             larger_is_better=task.metric.larger_is_better,
             evaluator=evaluator,
             settings=settings,
@@ -213,6 +220,16 @@ def _run(
         loop.confirm()
         share = screened_s / max(limit.elapsed, 1e-9)
         display.note(f"Timing kernels and screening layers took {screened_s:.1f} s, {share:.0%} of this search.")
+
+
+def _without_uncalibrated(begun: Beginning, calibration: Calibration, program: Program, display: Progress) -> Beginning:
+    """Without the precisions that layers have no numbers for, which is said."""
+    for layer, problem in calibration.problems.items():
+        display.note(f"Note: layer {layer!r} takes no precision that needs calibration: {problem}.")
+    if not calibration.problems:
+        return begun
+    space, refused = begun.resolved.space, begun.record.refused
+    return replace(begun, resolved=resolve_space(space, program, refused, calibration.problems))
 
 
 def _announce(begun: Beginning, shapes: Shapes, display: Progress) -> None:

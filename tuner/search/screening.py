@@ -15,8 +15,10 @@ from tuner.measurement import RESIDENT, Costs, Measurement
 from tuner.policy import PLAIN
 from tuner.program import Program
 from tuner.report.screening import ScreenedPrecision
+from tuner.scales import Calibration
 from tuner.search.begin import fingerprints_of
 from tuner.search.budget import Budget
+from tuner.search.calibrations import find_calibration
 from tuner.search.kernel_times import kernel_table
 from tuner.search.progress import CallbackProgress, Progress
 from tuner.search.spaces import ResolvedSpace, Space, resolve_space
@@ -54,6 +56,7 @@ class ScreenedTask:
     resolved: ResolvedSpace
     table: KernelTable
     screening: Screening
+    calibration: Calibration
     baseline: Measurement
     notes: tuple[str, ...]
 
@@ -105,7 +108,10 @@ def screening_task(
         wanted = resolve_space(space, program)
         probe = complete_probe(known_probe(store), evaluator, program, wanted.resolution, display)
         keep_probe(store, probe)
-        resolved = resolve_space(wanted.space, program, refused_of(probe, program, wanted.resolution))
+        refused = refused_of(probe, program, wanted.resolution)
+        resolved = resolve_space(wanted.space, program, refused)
+        calibration = find_calibration(store, evaluator, task, program, resolved.resolution.choices, display)
+        resolved = resolve_space(wanted.space, program, refused, calibration.problems)
         choices = resolved.resolution.choices
         table = kernel_table(store, evaluator, choices, budget, display, frozen=False)
         screening = screen(store, evaluator, task, program, choices, table, _LONGEST_S, display)
@@ -114,6 +120,7 @@ def screening_task(
             resolved=resolved,
             table=table,
             screening=screening,
+            calibration=calibration,
             baseline=evaluator.baseline,
             notes=tuple(display.later),
         )

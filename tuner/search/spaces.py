@@ -10,6 +10,7 @@ import jax
 from search_spaces import Precision, Resolution, SearchSpace, preset_names
 from tuner.diagnosis import REFUSED, plain_text
 from tuner.program import Program, supports
+from tuner.program.kernels import needs_numbers
 from tuner.program.layer import Layer
 
 Refused = Mapping[str, Mapping[str, str]]
@@ -34,13 +35,19 @@ def find_space(space: Space | None) -> SearchSpace:
     return SearchSpace.load(platform if platform in preset_names() else "floats")
 
 
-def resolve_space(space: Space | None, program: Program, refused: Refused = MappingProxyType({})) -> ResolvedSpace:
+def resolve_space(
+    space: Space | None,
+    program: Program,
+    refused: Refused = MappingProxyType({}),
+    uncalibrated: Mapping[str, str] = MappingProxyType({}),
+) -> ResolvedSpace:
     """The choices of every layer of a program.
 
     Args:
         space: by name, file or value; None is the preset for the device.
         program: whose layers.
         refused: layer kind -> precision -> why this device cannot run it.
+        uncalibrated: layer name -> why it has no calibrated numbers.
 
     Raises:
         SearchSpaceError: there is no such space, or it does not fit the program.
@@ -48,6 +55,8 @@ def resolve_space(space: Space | None, program: Program, refused: Refused = Mapp
 
     def supported(layer: Layer, precision: Precision) -> str | None:
         reason = refused.get(layer.kind, {}).get(plain_text(precision))
+        if needs_numbers(layer.kind, precision) and layer.name in uncalibrated:
+            return uncalibrated[layer.name]
         return supports(layer, precision) or (f"{REFUSED}: {reason}" if reason else None)
 
     found = find_space(space)

@@ -22,7 +22,7 @@ def _run(site: Site, precision: Precision, packed: Packed | None, operands: list
     params = site.eqn.params
     numbers = params["dimension_numbers"]
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     left, right = meet(both, precision)
     line = jnp.transpose(left, turned(numbers.lhs_spec, channels_last(3)))
     result = jax.lax.conv_general_dilated(

@@ -60,7 +60,7 @@ def _in_layout(image_spec: Callable[[int], Axes], kernel_spec: Callable[[int], A
         params = site.eqn.params
         numbers = params["dimension_numbers"]
         assert packed is not None  # a convolution with a computed kernel is never assigned
-        both = hold_image(site, precision, operands[0]), packed
+        both = hold_image(site, precision, operands[0], packed), packed
         left, right = meet(both, precision)
         inner = image_spec(left.ndim)
         result = jax.lax.conv_general_dilated(

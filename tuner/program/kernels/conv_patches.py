@@ -55,7 +55,7 @@ def _is_grouped(site: Site) -> bool:
 
 def _run_patches(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     image, weight = meet(both, precision)
     window, sizes, groups = _window(site), sizes_of(site), site.eqn.params["feature_group_count"]
     parts = [part for _, part in window.shifts(_padded(site, image, window), sizes)]
@@ -107,7 +107,7 @@ def _has_rows(site: Site, precision: Precision) -> bool:
 
 def _run_rows(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     image, weight = meet(both, precision)
     window, sizes = _window(site), sizes_of(site)
     padded = _padded(site, image, window)

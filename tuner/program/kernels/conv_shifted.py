@@ -95,7 +95,7 @@ def _tap(weight: Any, site: Site, tap: tuple[int, ...]) -> Any:
 
 def _run_depthwise(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     image, weight = meet(both, precision)
     sums = jnp.dtype(precision.accumulate.dtype)
     window = Window.of(site)
@@ -129,7 +129,7 @@ def _is_ungrouped(site: Site, precision: Precision) -> bool:
 
 def _run_matmuls(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     image, weight = meet(both, precision)
     window = Window.of(site)
     numbers = site.eqn.params["dimension_numbers"]

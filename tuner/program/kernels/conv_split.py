@@ -27,7 +27,7 @@ def _run(site: Site, precision: Precision, packed: Packed | None, operands: list
     if not _has_few_groups(site, precision):  # the policy was made for a program with other groups
         return plain_kernel(site).run(site, precision, packed, operands)
     assert packed is not None  # a convolution with a computed kernel is never assigned
-    both = hold_image(site, precision, operands[0]), packed
+    both = hold_image(site, precision, operands[0], packed), packed
     left, right = meet(both, precision)
     images = jnp.split(left, groups, axis=numbers.lhs_spec[1])
     kernels = jnp.split(right, groups, axis=numbers.rhs_spec[0])

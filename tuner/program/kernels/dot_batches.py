@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.dot import Axes, Dimensions, hold_both, multiply, weight_side
+from tuner.program.kernels.dot import hold_both, multiply, weight_side
+from tuner.program.kernels.dot_dimensions import Axes, Dimensions
 from tuner.program.kernels.operands import Packed
 from tuner.program.kernels.registry import Kernel, plain_kernel, register
 from tuner.program.layer import DOT, MATMUL

@@ -7,9 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from search_spaces import Precision
-from tuner.program.kernels.dot import Dimensions, hold_both, multiply, weight_side
+from tuner.program.kernels.dot import hold_both, multiply, weight_side
+from tuner.program.kernels.dot_dimensions import Dimensions
 from tuner.program.kernels.operands import Packed
 from tuner.program.kernels.registry import Kernel, register
+from tuner.program.kernels.stored import widen_weight
 from tuner.program.layer import MATMUL
 from tuner.program.steps import Site
 
@@ -100,8 +102,7 @@ def _is_weight_only(site: Site, precision: Precision) -> bool:
 
 def _run_dequantized(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # weight-only
-    dtype = jnp.dtype(precision.activations.dtype)
-    whole = {"weight": (packed["weight"].astype(jnp.float32) * packed["scale"]).astype(dtype)}
+    whole = widen_weight(packed, jnp.dtype(precision.activations.dtype))
     dimensions = Dimensions.of(site.eqn)
     return multiply(site, precision, hold_both(site, precision, whole, operands, dimensions), dimensions)
 

@@ -8,15 +8,16 @@ import jax.numpy as jnp
 from search_spaces import Precision
 from tuner.program.kernels.operands import Packed
 from tuner.program.kernels.registry import PLAIN, Kernel, register
+from tuner.program.kernels.stored import WeightAxes, unstore, widen_weight
 from tuner.program.layer import EMBEDDING
 from tuner.program.sites import indexed_axes
 from tuner.program.steps import Site
 
 
-def shared_axes(site: Site) -> tuple[int, ...]:
-    """The axes of the table that share one scale: those along one row."""
-    indexed = indexed_axes(site.eqn)
-    return tuple(axis for axis in range(site.eqn.invars[0].aval.ndim) if axis not in indexed)
+def weight_axes(site: Site) -> WeightAxes:
+    """The axes of the table: those along one row share one scale."""
+    indexed, shape = indexed_axes(site.eqn), site.eqn.invars[0].aval.shape
+    return WeightAxes.of(shape, tuple(axis for axis in range(len(shape)) if axis not in indexed))
 
 
 def activation_axes(site: Site) -> dict[int, tuple[int, ...]]:
@@ -27,12 +28,17 @@ def activation_axes(site: Site) -> dict[int, tuple[int, ...]]:
 def _run(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     assert packed is not None  # only look-ups in parameters are layers
     look_up = _gather if site.eqn.primitive.name == "gather" else _slice
-    rows = look_up(site, packed["weight"], operands[1:], site.eqn.params["slice_sizes"])
-    if "scale" not in packed:
-        return rows
-    along = shared_axes(site)
-    sizes = tuple(1 if axis in along else size for axis, size in enumerate(site.eqn.params["slice_sizes"]))
-    return rows.astype(jnp.float32) * look_up(site, packed["scale"], operands[1:], sizes)
+    table, along = site.eqn.invars[0].aval.shape, weight_axes(site).shared
+    taken = site.eqn.params["slice_sizes"]
+
+    def rows(part: Any) -> Any:
+        """What is looked up of one array, which may be shorter along a row, or one number for all rows."""
+        whole = tuple(own if axis in along else table[axis] for axis, own in enumerate(part.shape))
+        sizes = tuple(own if axis in along else taken[axis] for axis, own in enumerate(part.shape))
+        return look_up(site, jnp.broadcast_to(part, whole), operands[1:], sizes)
+
+    found = {name: rows(packed[name]) for name in ("weight", "scale", "zero") if name in packed}
+    return widen_weight(unstore(found, site.eqn.outvars[0].aval.shape), jnp.float32)["weight"]
 
 
 def _slice(site: Site, table: Any, starts: list[Any], slice_sizes: tuple[int, ...]) -> Any:
@@ -41,7 +47,8 @@ def _slice(site: Site, table: Any, starts: list[Any], slice_sizes: tuple[int, ..
 
 def _gather(site: Site, table: Any, operands: list[Any], slice_sizes: tuple[int, ...]) -> Any:
     params, (indices,) = site.eqn.params, operands
-    fill = params["fill_value"] if jnp.issubdtype(table.dtype, jnp.floating) else 0
+    # Whole numbers, and f8 to be scaled, become what the scale becomes: NaN by default.
+    fill = params["fill_value"] if table.dtype.itemsize > 1 else 0
     return jax.lax.gather(
         table,
         indices,
