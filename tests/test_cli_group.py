@@ -40,7 +40,7 @@ def test_commands_are_listed_in_the_order_a_person_meets_them(capsys):
     text = capsys.readouterr().out
     positions = [text.index(f"\n  {name} ") for name in COMMANDS]
     assert positions == sorted(positions)
-    expected = "doctor layers spaces predict search studies front trials show diff export verify"
+    expected = "doctor layers spaces predict search studies front trials show diff suggest export verify"
     assert list(COMMANDS) == expected.split()
 
 

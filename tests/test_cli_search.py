@@ -9,7 +9,8 @@ import pytest
 
 import tuner
 from tests.factories import make_confirmation, make_metric
-from tests.search_bench import FakeEvaluator
+from tests.search_bench import FakeEvaluator, make_table
+from tests.studied import make_database
 from tests.test_cli_errors import complains
 from tuner import measure
 from tuner.cli import main
@@ -18,7 +19,7 @@ from tuner.effect import Screening
 from tuner.errors import InputError
 from tuner.measure import KernelTable
 from tuner.measurement import COMPILE_ERROR, Confirmation, Failure
-from tuner.search import runner, screening
+from tuner.search import runner, screening, suggest
 from tuner.store import Store
 from tuner.study import open_study
 
@@ -317,6 +318,33 @@ def test_predict_shows_what_a_search_would_try(capsys, monkeypatch):
     out, err = run(capsys, "predict", "tiny.py", "--storage", "sqlite:///other.db")
     assert "Note: single layers are not run alone, and nothing is predicted of the outputs: no memory." in err
     assert "drop" not in out
+
+
+def test_suggest_another_budget_and_measure_it(capsys, monkeypatch):
+    monkeypatch.setattr(runner, "kernel_table", lambda store, evaluator, choices, *_, **__: make_table(choices))
+    monkeypatch.setattr(suggest, "time_kernels", lambda program, choices, **_: make_table(choices))
+    run(capsys, "search", "tiny.py", "--trials", "4")  # the baseline and the uniform ones
+    out, err = run(capsys, "suggest", "tiny", "--max-drop", "0.5%")
+    assert out.startswith("Best measured: trial ")
+    assert "Best predicted, not measured:\n" in out
+    assert "Predicted: latency 0." in out
+    assert err.endswith("Measure it with --measure.\n")
+    out, _ = run(capsys, "suggest", "tiny", "--max-drop", "0.5%", "--measure")
+    trial = open_study("tiny").trials()[-1]
+    assert f"Measured: trial {trial.trial}, " in out
+    assert trial.outcome is not None
+    assert trial.predicted.fidelity < 0.1
+    assert len(open_study("tiny").trials()) == 5
+    out, _ = run(capsys, "suggest", "tiny", "--max-drop", "0%", "--memory", "0.99x")
+    assert "Nothing measured is within this budget." in out or "Best measured" in out
+    _, err = run(capsys, "suggest", "tiny", "--memory", "0.01x", code=1)
+    assert "no policy of study 'tiny' is within drop<=2%,memory<=0.01x, measured or predicted; allow more" in err
+    assert "the memory limit 'lots' is not a size" in run(capsys, "suggest", "tiny", "--memory", "lots", code=2)[1]
+
+
+def test_a_study_of_a_live_task_has_no_suggestions(capsys):
+    make_database(task_reference=None)
+    assert "made from a live task" in run(capsys, "suggest", "digits", code=2)[1]
 
 
 def test_a_space_that_asks_for_what_is_not_available_yet_says_so(capsys):

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "trials": "List everything a study tried, failures included.",
         "show": "Show one point of a study, layer by layer.",
         "diff": "Compare two policies, layer by layer.",
+        "suggest": "Suggest the best policy of a study for another budget.",
         "export": "Write the chosen point of a study to a policy file.",
         "verify": "Measure a policy file again, here and on the holdout examples.",
     }

@@ -29,7 +29,7 @@ Costs = Mapping[str, Mapping[str, float]]
 class Estimates:
     """What is expected of a policy, by objective; quality is the metric's own value."""
 
-    latency: Estimate
+    latency: Estimate | None  # None where no layer was timed
     quality: Estimate | None
     memory: Estimate
     fidelity: Estimate | None  # the logarithm of the relative error
@@ -93,10 +93,12 @@ def reference_of(
     return [by_name[name] for name in objectives]
 
 
-def _latency(space: ChoiceSpace, table: KernelTable, baseline: Measurement) -> Estimate:
+def _latency(space: ChoiceSpace, table: KernelTable, baseline: Measurement) -> Estimate | None:
     """The ratio: what each layer takes of the baseline's time, and all that is no layer."""
     total = baseline.latency.milliseconds / 1000
     written = {name: _seconds(table, name, ORIGINAL) for name in space.choices}
+    if not any(written.values()):
+        return None
     # Timed alone, operations take a little longer than inside the program: all of it is no more than all.
     scale = 1.0 / max(total, sum(written.values()))
     costs = _by_leader(space, lambda name, precision: scale * _seconds(table, name, precision))

@@ -43,15 +43,18 @@ def kernel_table(
         display: told when timing begins.
         frozen: True for a study that has begun: then nothing is timed anew, so that its policies stay the same.
     """
-    device = device_fingerprint()
-    known = {
-        key: float("nan") if s is None else float(s) for key, s in (store.find_probe(device, _PROBE) or {}).items()
-    }
+    known = known_times(store)
     seconds = 0.0 if frozen else min(_LONGEST_S, _SHARE * budget.seconds if budget.seconds else _LONGEST_S)
     if not frozen:
         display.note("Timing the kernels of each operation.")
     table = evaluator.time_kernels(choices, known=known, budget_s=seconds)
     if len(table.times) > len(known):
         kept = {key: s if s == s else None for key, s in table.times.items()}
-        store.save_probe(device, _PROBE, kept)
+        store.save_probe(device_fingerprint(), _PROBE, kept)
     return table
+
+
+def known_times(store: Store) -> dict[str, float]:
+    """The times that the database has for this device; NaN for what could not run."""
+    kept = store.find_probe(device_fingerprint(), _PROBE) or {}
+    return {key: float("nan") if s is None else float(s) for key, s in kept.items()}

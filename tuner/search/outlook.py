@@ -11,10 +11,15 @@ from tuner.search import knapsack
 from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.estimates import Estimates
 from tuner.search.predict import Picks, Predictor
+from tuner.search.proposals import predicted_members
 
 Outcome = Measurement | Failure
 # A relative error below this is the order of additions.
 _ROUNDING = 1e-7
+# Measurements from which times are learned where no layer was timed alone.
+_FEWEST = 3
+# Measured policies whose single changes are looked at.
+_AROUND = 12
 
 
 class Outlook:
@@ -55,7 +60,7 @@ class Outlook:
         told = {name: predictor.predict(picks)[0].tolist() for name, predictor in self._predictors.items()}
         return [
             Prediction(
-                latency=told["latency"][row],
+                latency=told["latency"][row] if "latency" in told else None,
                 memory=told["memory"][row],
                 drop=self._sign * (told["quality"][row] - self._quality) if "quality" in told else None,
                 fidelity=_error(told["fidelity"][row]) if "fidelity" in told else None,
@@ -67,9 +72,25 @@ class Outlook:
         """Members of the predicted front of latency and loss, from the exact one to the fastest, with what is expected."""
         if self._predictors is None:
             self._predictors = self._fit()
-        times = self._predictors["latency"].costs()
-        losses = self._predictors["fidelity"].costs() if "fidelity" in self._predictors else times
+        nothing = [np.zeros(len(choices)) for choices in self._options.values()]
+        times = self._predictors["latency"].costs() if "latency" in self._predictors else nothing
+        losses = self._predictors["fidelity"].costs() if "fidelity" in self._predictors else nothing
         picks = knapsack.solve(losses, times, most=most)
+        return [(self._proposal(row), told) for row, told in zip(picks.tolist(), self.predict_all(picks), strict=True)]
+
+    def members(self) -> list[tuple[Proposal, Prediction]]:
+        """Members of the predicted front of latency, loss and memory, and single changes of what was measured."""
+        if self._predictors is None:
+            self._predictors = self._fit()
+        kept = [self._predictors[name] for name in ("latency", "fidelity", "memory") if name in self._predictors]
+        rows = dict.fromkeys(map(tuple, predicted_members(kept, np.ones(len(kept))).tolist()))
+        fastest = sorted(self._learned, key=lambda pick: self._learned[pick].latency.ratio)[:_AROUND]
+        for known in fastest:
+            for place, choices in enumerate(self._options.values()):
+                rows.update(
+                    dict.fromkeys((*known[:place], option, *known[place + 1 :]) for option in range(len(choices)))
+                )
+        picks = np.array(list(rows), np.int64).reshape(len(rows), len(self._options))
         return [(self._proposal(row), told) for row, told in zip(picks.tolist(), self.predict_all(picks), strict=True)]
 
     def _proposal(self, row: Sequence[int]) -> Proposal:
@@ -86,13 +107,18 @@ class Outlook:
             "quality": self._estimates.quality,
             "fidelity": self._estimates.fidelity,
         }
+        if estimates["latency"] is None and len(self._learned) < _FEWEST:
+            del estimates["latency"]
         picks = np.array(list(self._learned), np.int64).reshape(len(self._learned), len(self._options))
         numbers = [_numbers(one) for one in self._learned.values()]
         predictors = {}
         for name, estimate in estimates.items():
-            if estimate is not None:
+            if estimate is not None or name == "latency":
                 predictors[name] = Predictor(self._options, estimate)
                 rows = [row for row, one in enumerate(numbers) if math.isfinite(one[name][0])]
+                if name == "fidelity":  # the logarithm of what should change nothing teaches nothing
+                    changed = predictors[name].predict(picks)[0] > math.log(_ROUNDING)
+                    rows = [row for row in rows if changed[row]]
                 values, noise = (np.array([numbers[row][name][part] for row in rows]) for part in (0, 1))
                 predictors[name].fit(picks[rows], values, noise)
         return predictors

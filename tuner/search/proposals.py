@@ -30,7 +30,7 @@ def make_pool(
     random: np.random.Generator,
 ) -> Picks:
     """Predicted members of the front and single changes around the measured one, none of which was tried."""
-    predicted = {tuple(row) for row in _predicted(predictors, signs).tolist()} - taken
+    predicted = {tuple(row) for row in predicted_members(predictors, signs).tolist()} - taken
     around = {row for row in _around(predictors, known, front, random) if row not in taken} - predicted
     rows = [*sorted(predicted), *sorted(around)]
     if len(rows) > _POOL:
@@ -39,8 +39,13 @@ def make_pool(
     return np.array(rows, np.int64).reshape(len(rows), known.picks.shape[1])
 
 
-def _predicted(predictors: Sequence[Predictor], signs: Floats) -> Picks:
-    """The members of the front that the corrected costs predict, for several weights of what is not the loss."""
+def predicted_members(predictors: Sequence[Predictor], signs: Floats) -> Picks:
+    """Members of the front that the corrected costs predict, for several weights of what is not the loss.
+
+    Args:
+        predictors: one per objective; the loss is the first whose costs are squared errors, else the second.
+        signs: per objective -1 where it is to be made large.
+    """
     costs = [
         own if predictor.is_root else [sign * one for one in own]
         for predictor, sign, own in zip(predictors, signs, (p.costs() for p in predictors), strict=True)
