@@ -119,7 +119,7 @@ def test_what_this_device_cannot_run_is_never_proposed_and_said(capsys, monkeypa
 
 def test_a_policy_to_start_from_that_cannot_run_here_begins_no_study(capsys, monkeypatch):
     run(capsys, "search", "tiny.py", "--trials", "8")
-    run(capsys, "export", "tiny", "--point", "i8/i8/i32", "-o", "policy.json")
+    run(capsys, "export", "tiny", "--point", "i8/i8/i32", "--unconfirmed", "-o", "policy.json")
     monkeypatch.setattr(Fake, "try_precision", lambda *_: Attempt(refusal="no"))
     url = "sqlite:///other.db"
     _, err = run(capsys, "search", "tiny.py", "--start", "policy.json", "--storage", url, code=2)

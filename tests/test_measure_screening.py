@@ -135,3 +135,10 @@ def test_what_has_no_switchboard_is_not_scored(monkeypatch):
     evaluator, _ = make_evaluator(make_task())
     with evaluator:
         assert evaluator.foresee(CHOICES, {}, [{}, {}], 0.01) == [None, None]
+
+
+def test_what_was_built_is_used_although_building_took_all_the_time():
+    evaluator, _ = make_evaluator(make_task())
+    with evaluator:
+        found = evaluator.screen(CHOICES, {}, known={}, budget_s=1e-6)
+    assert (found.count, found.missing) == (4, 0)

@@ -69,11 +69,15 @@ def test_errors_add_up_in_squares_and_what_was_not_screened_is_as_elsewhere():
     assert predicted(space, losses.quality, layer_0=I8) > predicted(space, losses.quality)
 
 
-def test_without_screening_nothing_is_said_of_the_outputs():
+def test_without_screening_formats_say_which_is_coarser_and_no_number_is_claimed():
     space = make_space()
     estimates = made(space, make_table(space.choices))
-    assert (estimates.quality, estimates.fidelity) == (None, None)
-    assert estimates.of(["memory", "quality"]) == [estimates.memory, None]
+    assert estimates.fidelity is None
+    losses = [predicted(space, estimates.quality, layer_1=text) for text in ("original", "bf16/bf16/f32", I8)]
+    assert losses == sorted(losses, reverse=True)
+    assert len(set(losses)) == 3
+    assert predicted(space, estimates.quality, layer_1="f32/f32/f32") == losses[0]
+    assert estimates.of(["memory", "quality"]) == [estimates.memory, estimates.quality]
 
 
 def test_layers_of_a_group_count_together():

@@ -165,7 +165,9 @@ def screen(
     except CannotSwitch as problem:
         took = time.perf_counter() - started
         return Screening(effects=effects, refusal=str(problem), missing=len(missing), seconds=took)
-    found = screener.screen(missing, budget_s - (time.perf_counter() - started), progress)
+    built = time.perf_counter() - started
+    # What took so long to build is used for half as long at least: a run costs little beside it.
+    found = screener.screen(missing, max(budget_s - built, built / 2), progress)
     for (name, precision), effect in found.items():
         effects.setdefault(name, {})[str(precision)] = effect
     return Screening(effects=effects, missing=len(missing) - len(found), seconds=time.perf_counter() - started)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from search_spaces import ORIGINAL, Precision
+from search_spaces import ORIGINAL, Format, Precision
 from tuner.effect import Screening
 from tuner.front import LATENCY, MEMORY, QUALITY
 from tuner.measure import KernelTable
@@ -14,6 +14,7 @@ from tuner.program import Layer
 from tuner.search.choices import ChoiceSpace
 from tuner.search.predict import LOG_ROOT, ROOT, Estimate
 
+_MANTISSA = {"bf16": 7, "f16": 10, "tf32": 10, "f8_e4m3fn": 3, "f8_e5m2": 2, "f32": 23}
 # A kernel that cannot run alone, or was far too slow to be timed.
 _CANNOT_RUN = 3.0
 # What a relative error of one is taken to cost, in allowed drops, before anything is measured.
@@ -30,13 +31,13 @@ class Estimates:
     """What is expected of a policy, by objective; quality is the metric's own value."""
 
     latency: Estimate | None  # None where no layer was timed
-    quality: Estimate | None
+    quality: Estimate
     memory: Estimate
-    fidelity: Estimate | None  # the logarithm of the relative error
+    fidelity: Estimate | None  # the logarithm of the relative error; None where nothing was screened
 
     def of(self, objectives: Sequence[str]) -> list[Estimate | None]:
         """One per objective."""
-        by_name = {LATENCY: self.latency, QUALITY: self.quality, MEMORY: self.memory}
+        by_name: dict[str, Estimate | None] = {LATENCY: self.latency, QUALITY: self.quality, MEMORY: self.memory}
         return [by_name[name] for name in objectives]
 
 
@@ -61,18 +62,15 @@ def make_estimates(
         allowed_drop: in the metric's own unit.
         larger_is_better: the metric's direction.
     """
-    squares = _squares(space, screening)
+    squares = _squares(layers, space, screening)
     slope = _DROPS_PER_ERROR * (allowed_drop or 0.01 * abs(baseline.quality.value) or 0.01)
-    known = any(any(found.values()) for found in squares.values())
     return Estimates(
         latency=_latency(space, table, baseline),
         quality=Estimate(
             base=baseline.quality.value, costs=squares, link=ROOT, slope=-slope if larger_is_better else slope
-        )
-        if known
-        else None,
+        ),
         memory=_memory(layers, space, baseline),
-        fidelity=Estimate(costs=squares, link=LOG_ROOT) if known else None,
+        fidelity=Estimate(costs=squares, link=LOG_ROOT) if screening.count else None,
     )
 
 
@@ -118,19 +116,44 @@ def _seconds(table: KernelTable, layer: str, precision: Precision) -> float:
     return written * (_CANNOT_RUN if tried else 1.0)
 
 
-def _squares(space: ChoiceSpace, screening: Screening) -> Costs:
-    """The squared error of each layer and choice; what was not screened costs what the choice costs other layers."""
+def _squares(layers: Sequence[Layer], space: ChoiceSpace, screening: Screening) -> Costs:
+    """The squared error of each layer and choice.
+
+    What was not screened costs what the choice costs other layers, and where none was, what its formats do in general.
+    """
     found: dict[str, list[float]] = {}
     for effects in screening.effects.values():
         for text, effect in effects.items():
             found.setdefault(text, []).append(_square(effect.error))
     usual = {text: sorted(values)[len(values) // 2] for text, values in found.items()}
+    dtypes = {layer.name: layer.dtype for layer in layers}
 
     def cost(name: str, precision: Precision) -> float:
         effect = screening.find(name, str(precision))
-        return usual.get(str(precision), 0.0) if effect is None else _square(effect.error)
+        if effect is not None:
+            return _square(effect.error)
+        if precision.is_original or (precision.output is None and _formats(precision) == {dtypes[name]}):
+            return 0.0
+        return usual.get(str(precision), _nominal(precision))
 
     return _by_leader(space, cost)
+
+
+def _formats(precision: Precision) -> set[str]:
+    return {precision.weights.dtype, precision.activations.dtype, precision.accumulate.dtype}
+
+
+def _nominal(precision: Precision) -> float:
+    """The squared error that rounding to the coarser operand causes, roughly."""
+    return max(_rounding(format) ** 2 for format in (precision.weights, precision.activations))
+
+
+def _rounding(format: Format) -> float:
+    """The relative error of numbers in a format, half of the largest."""
+    if format.kind == "int":
+        return 0.5 / float(2 ** (format.bits - 1) - 1)
+    mantissa = _MANTISSA.get(format.name)
+    return 0.0 if mantissa is None else 2.0 ** -(mantissa + 2)
 
 
 def _square(error: float) -> float:

@@ -57,12 +57,13 @@ class Outlook:
         """What is expected of each row of option numbers of the free layers."""
         if self._predictors is None:
             self._predictors = self._fit()
+        screened = "fidelity" in self._predictors or len(self._learned) >= _FEWEST
         told = {name: predictor.predict(picks)[0].tolist() for name, predictor in self._predictors.items()}
         return [
             Prediction(
                 latency=told["latency"][row] if "latency" in told else None,
                 memory=told["memory"][row],
-                drop=self._sign * (told["quality"][row] - self._quality) if "quality" in told else None,
+                drop=self._sign * (told["quality"][row] - self._quality) if screened else None,
                 fidelity=_error(told["fidelity"][row]) if "fidelity" in told else None,
             )
             for row in range(len(picks))

@@ -26,6 +26,8 @@ _ERROR_ALONE, _ERROR_TOGETHER = 0.3, 1.0
 # With more parameters than these, neighbors are not looked at: their terms would be too many.
 _MOST_WITH_NEIGHBORS = 100
 _TINY = 1e-300
+# The square of an error that is the order of additions.
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +133,7 @@ class Predictor:
         total: Floats = self._chosen(picks).sum(axis=1)
         if self._estimate.link == ROOT:
             total = np.sqrt(total)
-        return total if self._estimate.link != LOG_ROOT else 0.5 * np.log(np.maximum(total, _TINY))
+        return total if self._estimate.link != LOG_ROOT else 0.5 * np.log(np.maximum(total, _ROUNDING))
 
     def _chosen(self, picks: Picks) -> Floats:
         chosen: Floats = self._flat[self._starts + picks] if self._sizes else np.zeros((len(picks), 0))
