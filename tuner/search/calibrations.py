@@ -46,9 +46,7 @@ def find_calibration(
     wanted = {name: [p for p in precisions if needs_numbers(kinds[name], p)] for name, precisions in choices.items()}
     if not any(wanted.values()):
         return Calibration()
-    device, key = device_fingerprint(), _key(task, program)
-    kept = store.find_probe(device, key)
-    known = Calibration() if kept is None else calibration_from_json(kept, f"the calibration in {store.file}")
+    known = known_calibration(store, task, program)
     missing = {name: [p for p in wanted[name] if not known.knows(name, str(p))] for name in wanted}
     missing = {name: precisions for name, precisions in missing.items() if precisions}
     if not missing:
@@ -56,8 +54,14 @@ def find_calibration(
     on = calibrated_on(task)
     display.note(f"Calibrating {len(missing)} {'layer' if len(missing) == 1 else 'layers'} on {on}.")
     found = known.merged(evaluator.calibrate(missing))
-    store.save_probe(device, key, calibration_to_json(found))
+    store.save_probe(device_fingerprint(), _key(task, program), calibration_to_json(found))
     return found
+
+
+def known_calibration(store: Store, task: Task, program: Program) -> Calibration:
+    """What the database has of it; nothing is looked at."""
+    kept = store.find_probe(device_fingerprint(), _key(task, program))
+    return Calibration() if kept is None else calibration_from_json(kept, f"the calibration in {store.file}")
 
 
 def _key(task: Task, program: Program) -> str:

@@ -86,4 +86,5 @@ def policy_of(screened: ScreenedTask, space: ChoiceSpace, proposal: Proposal) ->
         name: Assignment(precision=p, kernel=screened.table.best(name, p))
         for name, p in space.precisions(proposal).items()
     }
-    return screened.calibration.complete(make_policy(screened.program, chosen))
+    policy = make_policy(screened.program, chosen, elsewhere=screened.table.kernels)
+    return screened.calibration.complete(policy)

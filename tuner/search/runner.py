@@ -195,7 +195,8 @@ def _run(
             # Once something is measured, other kernels would make other policies of the same precisions.
             began = limit.elapsed
             table = kernel_table(store, evaluator, choices, limit, display, frozen=record.counts.total > 0)
-            worth_s = seconds_for_screening(limit, evaluator.baseline.costs)
+            # Half for comparing kernels, half for screening: with timing them, a fifth of the time in all.
+            worth_s = seconds_for_screening(limit, evaluator.baseline.costs) / 2
             table = settle_kernels(store, record, evaluator, program, choices, table, worth_s, display, calibration)
             wants_more = settings.sampler == SCREENED and not settings.only_around
             seconds = worth_s if wants_more else 0.0

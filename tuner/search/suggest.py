@@ -8,12 +8,14 @@ from tuner.drop import Drop
 from tuner.effect import Screening
 from tuner.errors import GoalMissed, InputError
 from tuner.front import Point
-from tuner.measure import device_fingerprint, time_kernels
+from tuner.measure import KernelTable, device_fingerprint, time_kernels
 from tuner.measurement import Measurement
 from tuner.policy import Assignment, Policy
 from tuner.program import Program, make_policy
+from tuner.scales import Calibration
 from tuner.search.begin import fingerprints_of
-from tuner.search.choices import ChoiceSpace
+from tuner.search.calibrations import known_calibration
+from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.estimates import make_estimates
 from tuner.search.foresight import Foreseen
 from tuner.search.goal import Goal
@@ -49,14 +51,16 @@ class _Opened:
     program: Program
     space: ChoiceSpace
     outlook: Outlook
-    kernels: dict[tuple[str, str], str]
+    table: KernelTable
+    calibration: Calibration
 
-    def policy(self, proposal: dict[str, str]) -> Policy:
+    def policy(self, proposal: Proposal) -> Policy:
+        """As the study's own search would make it."""
         chosen = {
-            name: Assignment(precision=p, kernel=self.kernels.get((name, str(p)), Assignment().kernel))
+            name: Assignment(precision=p, kernel=self.table.best(name, p))
             for name, p in self.space.precisions(proposal).items()
         }
-        return make_policy(self.program, chosen)
+        return self.calibration.complete(make_policy(self.program, chosen, elsewhere=self.table.kernels))
 
 
 def suggest(study: Study, *, max_drop: Drop | None = None, memory: str | None = None) -> Suggestion:
@@ -134,12 +138,13 @@ def _open(study: Study) -> _Opened:
         task = task.with_split_scans(record.program.split_scans)
         program = capture_task(task)
         store.check_fingerprints(record, fingerprints_of(task, program), device_fingerprint())
-        resolution = resolve_space(
-            SearchSpace.parse(record.space, f"of study {record.name}"), program, record.refused
-        ).resolution
+        calibration = known_calibration(store, task, program)
+        own = SearchSpace.parse(record.space, f"of study {record.name}")
+        resolution = resolve_space(own, program, record.refused, calibration.problems).resolution
         space = ChoiceSpace.from_resolution(resolution)
         shapes = capture_shapes(task, program)
         table = time_kernels(program, resolution.choices, shapes=shapes, known=known_times(store), budget_s=0.0)
+        table = table if record.kernels is None else table.settled(record.kernels.chosen)
         effects = store.find_effects(fingerprints_of(task, program) | device_fingerprint())
         candidates = store.candidates(record.id)
     baseline = record.baseline
@@ -162,7 +167,6 @@ def _open(study: Study) -> _Opened:
             proposal = proposal_of(candidate.policy)
             if space.contains(proposal):
                 outlook.learn(proposal, candidate.outcome)
-    kernels = {(name, str(p)): table.best(name, p) for name, taken in space.choices.items() for p in taken}
     return _Opened(
         record=record,
         candidates=candidates,
@@ -170,5 +174,6 @@ def _open(study: Study) -> _Opened:
         program=program,
         space=space,
         outlook=outlook,
-        kernels=kernels,
+        table=table,
+        calibration=calibration,
     )
