@@ -6,9 +6,10 @@ import pytest
 from flax import nnx
 
 import tuner
+from search_spaces import Precision
 from tests.conformance import bounds
 from tuner.errors import PolicyError
-from tuner.policy import Fusion
+from tuner.policy import Assignment, Fusion
 from tuner.policy_json import policy_from_json, policy_to_json
 from tuner.program import capture
 from tuner.program.fusions import available_fusions
@@ -97,6 +98,57 @@ def test_stacked_weights_are_folded_for_all_iterations():
     assert len(policy.fusions) == 1
     model = tuner.prepare(apply, params, policy, program=program)
     np.testing.assert_allclose(model(model.params, x), apply(params, x), rtol=1e-5, atol=1e-5)
+
+
+def convolve(x, kernel):
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def residual_net(p, x):
+    x = nnx.relu(convolve(x, p["a"]))
+    x = nnx.relu(x + convolve(x, p["b"]))
+    x = nnx.max_pool(convolve(x, p["c"]), (2, 2), (2, 2))
+    return convolve(nnx.relu(x), p["d"]).mean((1, 2))
+
+
+def calibrated_net(precision, kernels=()):
+    rng = np.random.default_rng(3)
+    params = {name: rng.normal(size=(3, 3, 5, 5)).astype(np.float32) / 6 for name in "abcd"}
+    task = tuner.Task(name="net", apply=residual_net, params=params, inputs=IMAGES, metric="agreement", batch_size=3)
+    program = capture(task.apply, task.params, (IMAGES,))
+    chosen = {
+        name: Assignment(precision=Precision.parse(precision), kernel=dict(kernels).get(name, "plain"))
+        for name in "abcd"
+    }
+    return task, program, tuner.calibrate(task, make_policy(program, chosen))
+
+
+def run(task, program, policy):
+    model = tuner.prepare(task.apply, task.params, policy, program=program)
+    return np.asarray(jax.jit(model)(model.params, IMAGES)), str(jax.make_jaxpr(model)(model.params, IMAGES))
+
+
+@pytest.mark.parametrize("kernels", [{}, {"d": "patches", "b": "matmuls"}])
+def test_through_pooling_integers_give_the_same_to_the_bit_and_a_residual_is_off_by_half_a_scale(kernels):
+    task, program, policy = calibrated_net("i8/i8/i32@static", kernels)
+    found = {str(fusion): fusion for fusion in available_fusions(program, policy)}
+    assert sorted(found) == ["pass a > b", "pass c > d"]
+    plain, _ = run(task, program, policy)
+    pooled, text = run(task, program, dataclasses.replace(policy, fusions=(found["pass c > d"],)))
+    np.testing.assert_array_equal(pooled, plain)
+    assert any("reduce_window_max" in line and ":i8[" in line for line in text.splitlines())
+    both, _ = run(task, program, dataclasses.replace(policy, fusions=tuple(sorted(found.values()))))
+    # The residual is one of five roundings by calibrated scales, half a scale each: together they may move the result as far.
+    (reference,) = [np.asarray(residual_net(task.params, IMAGES))]
+    assert 0 < bounds.distance(both, plain) < bounds.distance(plain, reference)
+
+
+@pytest.mark.parametrize(
+    "precision", ["i8/i8/i32", "i8/f32/f32", "f8_e4m3fn/f8_e4m3fn/f32@static", "i8/i8/i32@static,asym"]
+)
+def test_only_calibrated_integers_without_a_zero_point_are_passed_on(precision):
+    _, program, policy = calibrated_net(precision)
+    assert available_fusions(program, policy) == ()
 
 
 def test_fusions_travel_with_the_policy(net, tmp_path):

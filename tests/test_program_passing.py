@@ -1,5 +1,3 @@
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +5,9 @@ import pytest
 from flax import linen as nn
 
 from search_spaces import FORMATS
-from search_spaces.quantize import cast
+from search_spaces.quantize import quantize_with
 from tuner.program import capture
+from tuner.program.kernels.operands import Held
 from tuner.program.passing import find_passes, keeps_order, run_held
 
 rng = np.random.default_rng(0)
@@ -75,13 +74,11 @@ def test_only_for_calibrated_layers_of_equal_scales():
     assert passes(two, lambda site: id(site)) == []
 
 
-@dataclass
-class Held:
-    values: jax.Array
+SCALE = jnp.float32(0.05)
 
 
-def round_number(held, number):
-    return cast(jnp.asarray(number, jnp.float32) / 0.05, FORMATS["i8"])
+def rounded(x):
+    return quantize_with(x, FORMATS["i8"], SCALE)
 
 
 @pytest.mark.parametrize(
@@ -99,16 +96,15 @@ def round_number(held, number):
 )
 def test_what_keeps_the_order_gives_the_same_on_integers(function):
     closed = jax.make_jaxpr(lambda x: function(x))(IMAGES)
-    env = dict(zip(closed.jaxpr.invars, [Held(round_number(None, IMAGES))], strict=True))
+    env = dict(zip(closed.jaxpr.invars, [Held(rounded(IMAGES), SCALE, "float32")], strict=True))
     for eqn in closed.jaxpr.eqns:
-        values = [getattr(atom, "val", None) if hasattr(atom, "val") else env[atom] for atom in eqn.invars]
+        values = [atom.val if hasattr(atom, "val") else env[atom] for atom in eqn.invars]
         if any(isinstance(value, Held) for value in values):
             assert keeps_order(eqn, [isinstance(value, Held) for value in values])
-        results = run_held(eqn, values, lambda v: isinstance(v, Held), round_number, lambda _, v: Held(v))
-        env.update(zip(eqn.outvars, results, strict=True))
+        env.update(zip(eqn.outvars, run_held(eqn, values), strict=True))
     found = env[closed.jaxpr.outvars[0]].values
     assert found.dtype == jnp.int8
-    np.testing.assert_array_equal(found, round_number(None, function(IMAGES)))
+    np.testing.assert_array_equal(found, rounded(function(IMAGES)))
 
 
 @pytest.mark.parametrize("function", [jnp.tanh, jnp.negative, jax.nn.leaky_relu, lambda x: x + 1, lambda x: x.sum(0)])

@@ -30,7 +30,7 @@ class Fusion:
 
     Attributes:
         kind: "affine": what the model multiplies the layer's result by and adds to it, per output channel, is packed
-            with its weight.
+            with its weight. "pass": what the second layer reads is held in its integers from where the first hands it on.
         layers: the layers of the edge, in program order.
     """
 

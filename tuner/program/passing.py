@@ -8,11 +8,16 @@ there from the same integers: that addition is off by half a scale at most.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax.numpy as jnp
+
+from search_spaces import FORMATS
+from search_spaces.quantize import quantize_with
 from tuner import _jax_compat as compat
 from tuner.program.calls import body_of
+from tuner.program.kernels.operands import Held
 from tuner.program.steps import Reference, Site, Step
 
 _BOUNDS = frozenset({"max", "min", "clamp"})
@@ -21,6 +26,8 @@ _MOVES = frozenset(
     | {"reduce_window_max", "reduce_max"}
 )
 _ADDS = frozenset({"add", "sub", "add_any"})
+# What is held: other formats are not multiplied as they are.
+HELD_FORMAT = "i8"
 # Scales that are equal have equal keys; None: the operation has no calibrated integer activations.
 Key = Callable[[Site], Any]
 
@@ -199,24 +206,14 @@ def _held_results(eqn: Any, held: list[bool]) -> list[bool]:
     return [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in body.jaxpr.outvars]
 
 
-def run_held(
-    eqn: Any, operands: Sequence[Any], is_held: Callable[[Any], bool], round_number: Any, wrap: Any
-) -> list[Any]:
-    """The results of an equation that keeps the order, on integers.
-
-    Args:
-        eqn: the equation.
-        operands: its operands; those that are held are integers with a scale.
-        is_held: recognizes them.
-        round_number: (held operand, number) -> the integer that the number is by the same scale.
-        wrap: (held operand, integers) -> these, held by the same scale.
-    """
-    held = next((operand for operand in operands if is_held(operand)), None)
+def run_held(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of an equation that keeps the order, on held operands: numbers are rounded by the same scale."""
+    held = next((operand for operand in operands if isinstance(operand, Held)), None)
     if held is None:
         return compat.bind(eqn, list(operands))
     if eqn.primitive.name in _MOVES | _BOUNDS:
-        integers = [operand.values if is_held(operand) else round_number(held, operand) for operand in operands]
-        return [wrap(held, result) for result in compat.bind(eqn, integers)]
+        integers = [o.values if isinstance(o, Held) else _rounded(o, held) for o in operands]
+        return [replace(held, values=result) for result in compat.bind(eqn, integers)]
     body = body_of(eqn)
     assert body is not None  # nothing else keeps the order
     env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(operands), strict=True))
@@ -224,6 +221,10 @@ def run_held(
     for inner in body.jaxpr.eqns:
         values = [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in inner.invars]
         with compat.equation_context(inner, compat.scope_of(inner)):
-            results = run_held(inner, values, is_held, round_number, wrap)
+            results = run_held(inner, values)
         env.update(zip(inner.outvars, results, strict=True))
     return [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in body.jaxpr.outvars]
+
+
+def _rounded(number: Any, held: Held) -> Any:
+    return quantize_with(jnp.asarray(number, jnp.float32), FORMATS[HELD_FORMAT], held.scale)

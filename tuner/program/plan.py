@@ -8,8 +8,9 @@ from tuner.policy import Assignment, Policy
 from tuner.program import control_flow
 from tuner.program.affine import Affine, fold
 from tuner.program.expression import Expression, Leaf, parts_outside, slices_in, sources_besides, split_axes
-from tuner.program.fusions import affines_of
+from tuner.program.fusions import affines_of, passes_of
 from tuner.program.packing import Packing, packings
+from tuner.program.passing import Passes
 from tuner.program.program import Program
 from tuner.program.regions import Regions, find_regions
 from tuner.program.scan_segments import cut
@@ -43,6 +44,7 @@ class Plan:
         needed: the parameter leaves that are read besides the packed weights.
         read_slices: identities of the slices that are read besides the packed weights.
         rows: (identity of a segment of a scan, argument position) -> what it reads there besides the packed weights.
+        passes: what is held in the integers of the layer that reads it.
         regions: what is held in 16 bits between layers.
         freed: for each step the slots that nothing reads after it.
         scales: layer -> its calibrated numbers; several where it leads iterations that have their own.
@@ -62,6 +64,7 @@ class Plan:
     needed: frozenset[int]
     read_slices: frozenset[int]
     rows: Mapping[tuple[int, int], "StackRows"]
+    passes: Passes
     regions: Regions
     freed: tuple[tuple[int, ...], ...]
     scales: Mapping[str, tuple[LayerScales, ...]]
@@ -126,6 +129,7 @@ def plan(program: Program, policy: Policy, *, watched: bool = False) -> Plan:
         needed=frozenset(),
         read_slices=frozenset(),
         rows={},
+        passes=Passes.of(passes_of(policy, segmented, steps, program)),
         regions=find_regions(steps, assignments),
         freed=tuple(last_uses(steps, program.outputs)),
         scales=_scales_by_leader(policy, segmented.leaders),

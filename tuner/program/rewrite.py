@@ -11,13 +11,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from search_spaces.quantize import round_to
+from search_spaces.quantize import quantize_with, round_to
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
 from tuner.program import control_flow, kernels
 from tuner.program.expression import Slice, evaluate
-from tuner.program.kernels.operands import Packed
+from tuner.program.kernels.operands import Held, Packed, widened
 from tuner.program.layer_scope import layer_scope
+from tuner.program.passing import run_held
 from tuner.program.placement import place
 from tuner.program.plan import Plan
 from tuner.program.regions import run_narrow, widen
@@ -115,11 +116,26 @@ class Machine:
         if not isinstance(reference, int):
             return evaluate(reference, self.leaves, self.memo)
         value, wide = self.values[reference], self.plan.regions.slots.get(reference)
+        if isinstance(value, Held):
+            return value.wide
         return value if wide is None else widen(value, wide)
 
     def _held(self, reference: Reference) -> Any:
-        """The value as it is held: inside a narrow region in 16 bits."""
+        """The value as it is held: inside a narrow region in 16 bits, before a layer perhaps in its integers."""
         return self.values[reference] if isinstance(reference, int) else evaluate(reference, self.leaves, self.memo)
+
+    def _keep(self, slot: int, result: Any) -> None:
+        """Keeps a result, in the integers of the operation that reads it where the plan says so."""
+        reader = self.plan.passes.slots.get(slot)
+        if reader is not None:
+            assignment, scale = (
+                self.plan.assignments[id(reader)],
+                self.packed[self.plan.slots[id(reader)]]["input_scale"],
+            )
+            aval = reader.eqn.invars[kernels.activations_of(reader)].aval
+            values = quantize_with(result, assignment.precision.activations, scale)
+            result = Held(values, scale, str(aval.dtype))
+        self.values[slot] = result
 
     def needs(self, piece: Slice) -> bool:
         """True when something besides a packed weight reads this slice."""
@@ -153,17 +169,20 @@ class Machine:
         results = self._control_flow(step) if opened else self.operation(step)
         for slot, result in zip(step.results, results, strict=True):
             if slot is not None:
-                self.values[slot] = result
+                self._keep(slot, result)
 
     def operation(self, step: Step) -> list[Any]:
         """The results of one equation, a layer's through its kernel."""
         site = step.site
+        if id(step) in self.plan.passes.steps:
+            with compat.equation_context(step.eqn, step.scope):
+                return run_held(step.eqn, list(map(self._held, step.operands)))
         if site is None:
             narrow = self.plan.regions.steps.get(id(step))
             if narrow is None:
                 return compat.bind_within(step.eqn, step.scope, list(map(self.read, step.operands)))
             with compat.equation_context(step.eqn, step.scope):
-                return run_narrow(step.eqn, list(map(self._held, step.operands)), narrow)
+                return run_narrow(step.eqn, [widened(self._held(operand)) for operand in step.operands], narrow)
         assignment, slot = self.plan.assignments.get(id(site)), self.plan.slots.get(id(site))
         read = self.read if assignment is None else self._held  # a kernel holds its operands in formats of its own
         operands = [
@@ -179,7 +198,7 @@ class Machine:
             else:
                 results = [kernels.run(site, assignment, weight, operands)]
             if self.watch is not None:
-                self.watch.operation(site, operands, weight, results[0])
+                self.watch.operation(site, list(map(widened, operands)), weight, results[0])
             return results
 
     def _control_flow(self, step: Step) -> list[Any]:

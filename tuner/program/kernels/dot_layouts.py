@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from search_spaces import Precision
 from tuner.program.kernels.dot import hold_both, multiply, weight_side
 from tuner.program.kernels.dot_dimensions import Dimensions
-from tuner.program.kernels.operands import Packed
+from tuner.program.kernels.operands import Packed, widened
 from tuner.program.kernels.registry import Kernel, register
 from tuner.program.kernels.stored import widen_weight
 from tuner.program.layer import MATMUL
@@ -64,7 +64,7 @@ def _has_one_row(site: Site, precision: Precision) -> bool:
 
 def _run_padded(site: Site, precision: Precision, packed: Packed | None, operands: list[Any]) -> Any:
     dimensions, side = _reordered(site), weight_side(site)
-    row = operands[1 - side]
+    row = widened(operands[1 - side])
     if not _has_one_row(site, precision):  # the policy was made for another batch size
         return _run_transposed(site, precision, packed, operands)
     free = dimensions.free[1 - side]
@@ -73,13 +73,13 @@ def _run_padded(site: Site, precision: Precision, packed: Packed | None, operand
     shifted = tuple(axis + 1 for axis in dimensions.contracting[1 - side])
     pairs = [dimensions.contracting[side], shifted] if side == 0 else [shifted, dimensions.contracting[side]]
     frees = (0, *(axis + 1 for axis in free))
-    widened = replace(
+    wider = replace(
         dimensions,
         contracting=(pairs[0], pairs[1]),
         free=(dimensions.free[0], frees) if side == 0 else (frees, dimensions.free[1]),
     )
     given = [None, two] if side == 0 else [two, None]
-    result = multiply(site, precision, hold_both(site, precision, packed, given, widened), widened)
+    result = multiply(site, precision, hold_both(site, precision, packed, given, wider), wider)
     return jnp.take(result, 0, axis=len(dimensions.free[0]) if side == 0 else 0, mode="clip")
 
 

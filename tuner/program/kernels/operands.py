@@ -7,8 +7,11 @@ An operand is a dictionary of arrays. "weight": its values in the format's dtype
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from search_spaces import Format, Precision
@@ -19,6 +22,32 @@ Packed = Mapping[str, Any]
 OFFSET = "offset"
 # The parts of it that have the axes of the weight.
 IN_WEIGHT_AXES = frozenset({"weight", "scale", "zero", "sums", "correction"})
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("values", "scale"), meta_fields=("dtype",))
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Activations that are held as an operation reads them, by its calibrated scale.
+
+    Attributes:
+        values: in the format's dtype.
+        scale: float32, one number.
+        dtype: that the program has there.
+    """
+
+    values: Any
+    scale: Any
+    dtype: str
+
+    @property
+    def wide(self) -> Any:
+        """What they stand for, in the program's dtype."""
+        return (self.values.astype(jnp.float32) * self.scale).astype(self.dtype)
+
+
+def widened(value: Any) -> Any:
+    """A value in the dtype that the program has there."""
+    return value.wide if isinstance(value, Held) else value
 
 
 def hold(value: Any, format: Format, axes: tuple[int, ...], *, symmetric: bool = True) -> dict[str, Any]:
@@ -48,12 +77,14 @@ def hold_activations(
     """The activations of an operation in their format: by the scale that the packed weight brings, else by their own.
 
     Args:
-        value: a floating array.
+        value: a floating array, or what is held so already.
         precision: of the layer.
         axes: the axes that share one scale, where it is found at run time.
         packed: the weight beside them, None for a product of two activations.
         left_of_two: whether it is the left one of two activations, whose format is the first.
     """
+    if isinstance(value, Held):
+        return {"weight": value.values, "scale": jnp.reshape(value.scale, (1,) * value.values.ndim)}
     format = precision.weights if left_of_two else precision.activations
     if packed is None or "input_scale" not in packed:
         return hold(value, format, axes, symmetric=precision.symmetric)
