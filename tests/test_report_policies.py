@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tests.factories import make_confirmation, make_latency, make_measurement, make_point, make_policy
 from tuner.measurement import ALTERNATE
-from tuner.report.policies import full_point_json, write_point
+from tuner.policy import Fusion
+from tuner.report.policies import full_point_json, write_difference, write_point, write_policy
 
 QUIET = replace(make_latency(0.3), p95_ms=1.31, p99_ms=2.0, throughput=213_333.3, calls=120)
 CONTENDED = replace(make_latency(0.31), contended="others kept 1.0 of 2 CPUs busy", baseline=ALTERNATE)
@@ -64,3 +65,13 @@ def test_json_has_what_is_known_of_both_measurements():
     confirmed = form["confirmation"]
     assert (confirmed["baseline"], confirmed["latency_p95_ms"]) == ("alternate", None)
     assert confirmed["contended"] == "others kept 1.0 of 2 CPUs busy"
+
+
+def test_fusions_are_named_below_the_layers_and_where_they_differ():
+    fused = replace(make_policy(), fusions=(Fusion("affine", ("a",)), Fusion("pass", ("a", "b"))))
+    file = io.StringIO()
+    write_policy(fused, {}, file)
+    assert file.getvalue().endswith("Fused: affine a, pass a > b.\n")
+    file = io.StringIO()
+    write_difference([], file, fusions=(fused.fusions, fused.fusions[1:]))
+    assert file.getvalue().splitlines()[1:] == ["Fused only before: affine a."]

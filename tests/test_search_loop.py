@@ -85,7 +85,7 @@ def test_the_end_says_how_complete_the_front_is(tmp_path, limits):
 
 
 def test_a_space_without_a_choice_says_so(tmp_path):
-    bench = Bench(tmp_path / "precision.db", space='[[rules]]\nprecisions = ["w4a16"]\n')
+    bench = Bench(tmp_path / "precision.db", space='[[rules]]\nprecisions = ["tf32/tf32/f32"]\n')
     assert len(bench.search(trials=5).trials()) == 1
     assert bench.display.notes[0].startswith("This space allows the program as written and nothing else")
 

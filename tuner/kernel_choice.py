@@ -43,12 +43,30 @@ class KernelCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FusionCheck:
+    """What the fusions of one kind did in the whole program of one precision, against the same without them."""
+
+    precision: str
+    kind: str
+    # How many there are.
+    edges: int
+    compared: Comparison
+
+    @property
+    def pays(self) -> bool:
+        """Whether the program was measured to be no slower with them."""
+        return self.compared.ratio <= 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KernelChoice:
-    """The kernels of a study, which do not change while it lasts."""
+    """The kernels and fusions of a study, which do not change while it lasts."""
 
     # Precision -> layer -> kernel, where it is not the plain one.
     chosen: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     checks: tuple[KernelCheck, ...] = ()
+    # None: not settled.
+    fusions: tuple[FusionCheck, ...] | None = None
 
 
 def choice_to_json(choice: KernelChoice) -> dict[str, Any]:
@@ -60,13 +78,22 @@ def choice_to_json(choice: KernelChoice) -> dict[str, Any]:
                 "precision": check.precision,
                 "kernel": check.kernel,
                 "layers": list(check.layers),
-                "ratio": _number(check.compared.ratio),
-                "low": _number(check.compared.low),
-                "high": _number(check.compared.high),
-                "problem": check.compared.problem,
+                **_compared(check.compared),
                 "dropped": check.loses,
             }
             for check in choice.checks
+        ],
+        "fusions": None
+        if choice.fusions is None
+        else [
+            {
+                "precision": check.precision,
+                "kind": check.kind,
+                "edges": check.edges,
+                **_compared(check.compared),
+                "dropped": not check.pays,
+            }
+            for check in choice.fusions
         ],
     }
 
@@ -84,7 +111,20 @@ def choice_from_json(value: Mapping[str, Any]) -> KernelChoice:
             )
             for check in value["checks"]
         ),
+        fusions=None
+        if value.get("fusions") is None  # absent where the study began before there was such a thing
+        else tuple(
+            FusionCheck(
+                precision=check["precision"], kind=check["kind"], edges=check["edges"], compared=_comparison(check)
+            )
+            for check in value["fusions"]
+        ),
     )
+
+
+def _compared(compared: Comparison) -> dict[str, Any]:
+    numbers = {name: _number(getattr(compared, name)) for name in ("ratio", "low", "high")}
+    return {**numbers, "problem": compared.problem}
 
 
 def _number(value: float) -> float | None:

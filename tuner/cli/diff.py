@@ -26,7 +26,7 @@ def command(before: str, after: str, study: str | None, storage: str) -> None:
     from tuner.report.policies import write_difference
 
     (old, _), (new, next_command) = (_find_policy(text, study, storage) for text in (before, after))
-    write_difference(diff_policies(old, new), sys.stdout)
+    write_difference(diff_policies(old, new), sys.stdout, fusions=(old.fusions, new.fusions))
     suggest(next_command)
 
 

@@ -1,6 +1,7 @@
 """The JAX side, and the only rooms that see a jaxpr: function -> layers -> function in other precisions."""
 
 from tuner.program.capture import capture as capture
+from tuner.program.fusions import available_fusions as available_fusions
 from tuner.program.kernels import supports as supports
 from tuner.program.layer import Layer as Layer
 from tuner.program.layer_scope import layer_of_op_name as layer_of_op_name

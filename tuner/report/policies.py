@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from tuner.front import Point
 from tuner.leave_one_out import LayerEffect
 from tuner.measurement import ALTERNATE, Confirmation, Failure, Latency
-from tuner.policy import Policy
+from tuner.policy import Fusion, Policy
 from tuner.report import numbers
 from tuner.report.front import point_json, timing_json
 from tuner.report.json_text import finite
@@ -25,7 +25,7 @@ _DIFFERENCES = (Column("layer"), Column("before"), Column("after"))
 
 
 def write_policy(policy: Policy, effective: Mapping[str, str], file: TextIO, *, width: int | None = None) -> None:
-    """One line per layer: what was asked for and what the compiled program did."""
+    """One line per layer: what was asked for and what the compiled program did; then what is rewritten across layers."""
     rows = []
     for name, assignment in policy.assignments:
         original = assignment.precision.is_original
@@ -33,6 +33,8 @@ def write_policy(policy: Policy, effective: Mapping[str, str], file: TextIO, *, 
         style = DIM if original else "" if ran == "yes" else YELLOW
         rows.append(Row((name, str(assignment.precision), assignment.kernel, ran), style))
     write_table(_LAYERS, rows, file, width=width)
+    if policy.fusions:
+        file.write(f"Fused: {', '.join(map(str, policy.fusions))}.\n")
 
 
 def ran_text(effective: str) -> str:
@@ -131,7 +133,8 @@ def confirmation_text(confirmation: Confirmation | Failure | None) -> str:
 def full_point_json(point: Point, effects: Sequence[LayerEffect] = ()) -> dict[str, Any]:
     """The JSON form of `tuner show --json`: a front's point with kernels, the confirmation, and what layers cost."""
     kernels = {name: a.kernel for name, a in point.policy.assignments} if point.policy is not None else {}
-    form = point_json(point) | {"on_front": point.on_front, "kernels": kernels}
+    fusions = [] if point.policy is None else list(map(str, point.policy.fusions))
+    form = point_json(point) | {"on_front": point.on_front, "kernels": kernels, "fusions": fusions}
     confirmation = point.confirmation
     if isinstance(confirmation, Confirmation):
         form["confirmation"] = confirmation_json(confirmation)
@@ -160,13 +163,23 @@ def confirmation_json(confirmation: Confirmation) -> dict[str, Any]:
     }
 
 
-def write_difference(differences: Sequence["LayerDifference"], file: TextIO, *, width: int | None = None) -> None:
-    """One line per layer that differs."""
-    if not differences:
+def write_difference(
+    differences: Sequence["LayerDifference"],
+    file: TextIO,
+    *,
+    fusions: tuple[Sequence[Fusion], Sequence[Fusion]] = ((), ()),
+    width: int | None = None,
+) -> None:
+    """One line per layer that differs, then the fusions that only one of the two policies has."""
+    if differences:
+        rows = [Row((d.name, _assigned(d.before), _assigned(d.after))) for d in differences]
+        write_table(_DIFFERENCES, rows, file, width=width)
+    else:
         file.write("The two policies assign the same precision and kernel to every layer.\n")
-        return
-    rows = [Row((d.name, _assigned(d.before), _assigned(d.after))) for d in differences]
-    write_table(_DIFFERENCES, rows, file, width=width)
+    for which, mine, theirs in (("before", *fusions), ("after", *fusions[::-1])):
+        only = [str(fusion) for fusion in mine if fusion not in theirs]
+        if only:
+            file.write(f"Fused only {which}: {', '.join(only)}.\n")
 
 
 def _assigned(assignment: object) -> str:

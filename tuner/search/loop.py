@@ -8,6 +8,7 @@ from optuna.study import StudyDirection
 from search_spaces import Precision
 from tuner.drop import Drop
 from tuner.effect import Screening
+from tuner.kernel_choice import FusionCheck
 from tuner.measure import KernelTable
 from tuner.measurement import Measurement, broken_constraints
 from tuner.policy import Assignment, Policy
@@ -28,6 +29,7 @@ from tuner.search.first_candidates import (
     first_candidates,
     label_of,
 )
+from tuner.search.fusion_checks import with_fusions
 from tuner.search.goal import Stall
 from tuner.search.interrupts import Interrupts
 from tuner.search.objective import Measurer, Objective, Outcome, directions, values_of
@@ -73,6 +75,7 @@ class Loop:
         interrupts: where Ctrl-C may cut in.
         table: of kernel times; an empty one means plain kernels.
         calibration: the numbers that precisions need.
+        fusions: what each kind of fusion does to the whole program.
         rank: orders precisions, fastest first; by default as the table predicts.
         screening: what single layers do to the outputs.
     """
@@ -92,11 +95,13 @@ class Loop:
         interrupts: Interrupts,
         table: KernelTable | None = None,
         calibration: Calibration | None = None,
+        fusions: Sequence[FusionCheck] = (),
         rank: Rank | None = None,
         screening: Screening = Screening(),  # noqa: B008  # frozen
     ) -> None:
         self._table = KernelTable() if table is None else table
         self._calibration = Calibration() if calibration is None else calibration
+        self._fusions = fusions
         self._rank = rank if rank is not None else lambda precisions: sorted(precisions, key=self._table.predicted)
         self._store = store
         self._record = record
@@ -248,7 +253,7 @@ class Loop:
             {name: Assignment(precision=p, kernel=self._table.best(name, p)) for name, p in precisions.items()},
             elsewhere=self._table.kernels,
         )
-        return self._calibration.complete(policy)
+        return with_fusions(self._calibration.complete(policy), self._program, self._fusions)
 
     def _show(self, label: str, outcome: Outcome) -> None:
         board, budget = self._board, self._budget

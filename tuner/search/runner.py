@@ -24,6 +24,7 @@ from tuner.search.budget import Budget
 from tuner.search.calibrations import find_calibration
 from tuner.search.choices import ChoiceSpace
 from tuner.search.first_candidates import start_proposal
+from tuner.search.fusion_checks import settle_fusions
 from tuner.search.interrupts import Interrupts
 from tuner.search.kernel_checks import settle_kernels
 from tuner.search.kernel_times import kernel_table
@@ -198,6 +199,8 @@ def _run(
             # Half for comparing kernels, half for screening: with timing them, a fifth of the time in all.
             worth_s = seconds_for_screening(limit, evaluator.baseline.costs) / 2
             table = settle_kernels(store, record, evaluator, program, choices, table, worth_s, display, calibration)
+            record = store.find_or_raise_study(record.name)  # with its kernels
+            fusions = settle_fusions(store, record, evaluator, program, choices, table, calibration, worth_s, display)
             wants_more = settings.sampler == SCREENED and not settings.only_around
             seconds = worth_s if wants_more else 0.0
             screening = screen(store, evaluator, task, program, choices, table, seconds, display)
@@ -209,6 +212,7 @@ def _run(
             space=ChoiceSpace.from_resolution(begun.resolved.resolution),
             table=table,
             calibration=calibration,
+            fusions=fusions,
             larger_is_better=task.metric.larger_is_better,
             evaluator=evaluator,
             settings=settings,
