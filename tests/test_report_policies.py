@@ -6,6 +6,7 @@ from tests.factories import make_confirmation, make_latency, make_measurement, m
 from tuner.measurement import ALTERNATE
 from tuner.policy import Fusion
 from tuner.report.policies import full_point_json, write_difference, write_point, write_policy
+from tuner.scales import CalibratedOn
 
 QUIET = replace(make_latency(0.3), p95_ms=1.31, p99_ms=2.0, throughput=213_333.3, calls=120)
 CONTENDED = replace(make_latency(0.31), contended="others kept 1.0 of 2 CPUs busy", baseline=ALTERNATE)
@@ -36,6 +37,13 @@ input    original   plain   -
 dense_0  i8/i8/i32  plain   yes
 dense_1  original   plain   -
 """
+
+
+def test_what_calibrated_a_point_is_shown():
+    policy = replace(POINT.policy, calibrated_on=CalibratedOn(examples=256, split="search", fingerprint="0123456789ab"))
+    assert "calibrated    on 256 examples of the search split (0123456789ab)\n" in text_of(
+        replace(POINT, policy=policy)
+    )
 
 
 def text_of(point):

@@ -15,7 +15,9 @@ PROGRAMS: dict[str, Row] = {
 }
 PROGRAMS |= PART_F
 
-UNIFORM = ("f32/f32/f32", "bf16/bf16/f32->bf16", "f16/f16/f32", "i8/i8/i32", "i4/f32/f32", "fp8")
+UNIFORM = ("f32/f32/f32", "bf16/bf16/f32->bf16", "f16/f16/f32", "i8/i8/i32")
+# Held to the same on the examples alone: what else can go wrong with them is a matter of their kernels.
+SCALED = ("i4/f32/f32", "fp8")
 # Layer by layer, each the first of these from its own position on that it can take.
 MIX = tuple(
     map(

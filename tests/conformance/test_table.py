@@ -8,9 +8,9 @@ import pytest
 from tests.conformance import checks
 from tests.conformance.checks import Case, Run
 from tests.conformance.probes import quick
-from tests.conformance.table import POLICIES, PROGRAMS
+from tests.conformance.table import POLICIES, PROGRAMS, SCALED
 from tests.programs import EXAMPLES
-from tuner.program import capture
+from tuner.program import capture, uniform_policy
 
 # Each operation is compiled on its own there, so not all of the examples.
 WITHOUT_JIT = (
@@ -43,6 +43,15 @@ def test_as_written(case: Case) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_under_a_policy(case: Case, policy: str) -> None:
     run = Run(case, POLICIES[policy](case.program))
+    for check in (*checks.EVERYWHERE, checks.what_ran_is_reported):
+        check(run)
+
+
+@pytest.mark.parametrize("text", SCALED)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_in_four_and_eight_bits(name: str, text: str) -> None:
+    case = Case(EXAMPLES[name](), quick())
+    run = Run(case, uniform_policy(case.program, text))
     for check in (*checks.EVERYWHERE, checks.what_ran_is_reported):
         check(run)
 

@@ -63,6 +63,8 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
         ("weights", numbers.size(measured.memory.weight_bytes)),
         ("confirmed", confirmation_text(point.confirmation)),
     ]
+    if point.policy is not None and point.policy.calibrated_on is not None:
+        facts.append(("calibrated", f"on {point.policy.calibrated_on}"))
     for name, text in facts:
         file.write(f"{name:<14}{text}\n")
     if point.policy is not None:
