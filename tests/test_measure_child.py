@@ -48,6 +48,7 @@ def test_what_ends_the_process_costs_its_candidate_and_no_other():
         assert measured.latency.milliseconds == pytest.approx(measured.latency.ratio * baseline.latency.milliseconds)
         assert [type(one) for one in evaluator.confirm([policy])] == [Confirmation]
         compared = evaluator.compare(policy, original_policy(program))
+        assert set(evaluator.layer_shares(5.0)) == {"w"}
         assert 0 < compared.low <= compared.high
         table = evaluator.time_kernels({"w": [Precision.parse("i8/i8/i32")]}, known={}, budget_s=1.0)
         int8 = Precision.parse("i8/i8/i32")

@@ -80,14 +80,14 @@ def test_a_prediction_counts_executions_and_the_best_kernels() -> None:
 
 
 def test_an_operation_that_fails_here_is_marked_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = kernel_table._compile
+    whole = kernel_table.compile_alone
 
     def broken(site: Any, assignment: Any) -> Any:
         if assignment.kernel == "transposed":
             raise RuntimeError("no such kernel here")
         return whole(site, assignment)
 
-    monkeypatch.setattr(kernel_table, "_compile", broken)
+    monkeypatch.setattr(kernel_table, "compile_alone", broken)
     table = time_kernels(program(), CHOICES, known={}, budget_s=60)
     assert np.isnan(table.seconds("a", F32, "transposed"))
     assert table.seconds("a", F32, "plain") > 0
@@ -159,13 +159,13 @@ def test_a_slow_variant_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
         def call() -> None:
             name = str(assignment.precision)
             calls[name] = calls.get(name, 0) + 1
-            time.sleep(0.05 if name == str(I8) else 0)
+            time.sleep(0.3 if name == str(I8) else 0)
 
         return call
 
-    monkeypatch.setattr(kernel_table, "_compile", fake)
+    monkeypatch.setattr(kernel_table, "compile_alone", fake)
     monkeypatch.setattr(kernel_table, "_ROUND_S", 0.01)
     table = time_kernels(program(), {"a": (ORIGINAL, I8)}, known={}, budget_s=60)
     assert calls[str(I8)] == len(table.kernels["a", I8])
     assert calls[str(ORIGINAL)] > 1
-    assert table.seconds("a", I8, "plain") > 0.04
+    assert table.seconds("a", I8, "plain") > 0.25

@@ -40,6 +40,7 @@ class TaskServer(Server):
             "measure": lambda question: self._ready.measure(read_policy(question["policy"])),
             "measure_cast": lambda question: self._ready.measure_cast(question["format"]),
             "confirm": lambda question: self._ready.confirm([read_policy(policy) for policy in question["policies"]]),
+            "layer_shares": lambda question: self._ready.layer_shares(question["budget_s"]),
             "compare": lambda question: self._ready.compare(
                 read_policy(question["policy"]), read_policy(question["against"])
             ),

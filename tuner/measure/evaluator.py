@@ -39,10 +39,11 @@ from tuner.measure.executable import (
 from tuner.measure.failures import failure_of
 from tuner.measure.kernel_table import KernelTable, Times, time_kernels
 from tuner.measure.latency import FULL_EFFORT, Effort
+from tuner.measure.layer_shares import layer_shares
 from tuner.measure.locate import Locator
 from tuner.measure.phases import OnPhase, Phase
 from tuner.measure.probe import try_precision
-from tuner.measure.quality import GivenUp, NonFinite, Scored, Scorer
+from tuner.measure.quality import NonFinite, Scored, Scorer
 from tuner.measure.screening import Choices, Effects, Kernels, Policies, Screener, foresee, screen
 from tuner.measure.shapes import Kind, Programs, ShapeTimer, kinds_of, programs_of
 from tuner.measure.spread import Spreader
@@ -59,7 +60,6 @@ from tuner.measurement import (
     RESIDENT,
     SLOW,
     Confirmation,
-    Costs,
     Failure,
     Measurement,
     Quality,
@@ -170,13 +170,20 @@ class Evaluator:
             progress=lambda done, total: self._begin("timing kernels", budget_s),
         )
 
+    def layer_shares(self, budget_s: float) -> dict[str, float]:
+        """Layer name -> its share of the program as written, as far as there is time to find it."""
+        self._begin("timing layers", budget_s)
+        shapes, calls = self._shapes or [(1.0, self._program)], [timed.call for timed in self._baseline.timed]
+        with device_lock():
+            return layer_shares(shapes, calls, budget_s)
+
     def compare(self, policy: Policy, against: Policy) -> Comparison:
         """How long a policy takes as a ratio to another one; nothing else is asked of either."""
         if self._kept == ALTERNATE:
             return unknown("the weights of two candidates do not fit the device at once")
-        one, other = (partial(self._compile_to_confirm, None, given) for given in (policy, against))
+        build, build_other = (partial(self._compile_to_confirm, None, given) for given in (policy, against))
         with device_lock():
-            return compare_programs(one, other, self._kinds, self._seed)
+            return compare_programs(build, build_other, self._kinds, self._seed)
 
     def screen(self, choices: Choices, kernels: Kernels, *, known: Effects, budget_s: float) -> Screening:
         """The effects of single layers on the calibration examples; `known` ones are not found again."""
@@ -322,8 +329,8 @@ class Evaluator:
         scored = self._scorer.measure(spread, self._limits)
         costs = replace(costs, quality_s=time.perf_counter() - started)
         if not isinstance(scored, Scored):
-            batch = scored.batch if isinstance(scored, NonFinite) else 0
-            return self._located(self._quality_failure(scored, costs), policy, batch)
+            cause, batch = (NON_FINITE, scored.batch) if isinstance(scored, NonFinite) else (LOSER, 0)
+            return self._located(Failure(cause=cause, message=scored.message, costs=costs), policy, batch)
         effective = self._effective(programs, policy)
         memory = programs.memory
         self._begin("timing", self._timer.allowance())
@@ -372,15 +379,6 @@ class Evaluator:
             return failure
         begin = partial(self._begin, "finding the layer that is not finite")
         return self._locator.explain(failure, policy, self._scorer.inputs_of(batch), begin)
-
-    def _quality_failure(self, outcome: NonFinite | GivenUp, costs: Costs) -> Failure:
-        if isinstance(outcome, NonFinite):
-            return Failure(cause=NON_FINITE, message=outcome.message, costs=costs)
-        message = (
-            f"{outcome.metric} drops by {outcome.drop:.4g} on {outcome.examples} examples, certainly by more "
-            f"than {outcome.certain:.4g}; twice the allowed drop is {outcome.limit:.4g}"
-        )
-        return Failure(cause=LOSER, message=message, costs=costs)
 
     def _effective(self, programs: Programs, policy: Policy | None) -> dict[str, str]:
         if policy is None:

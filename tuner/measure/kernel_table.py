@@ -135,7 +135,7 @@ def time_kernels(
     signatures: dict[str, tuple[tuple[str, float], ...]] = {}
     wanted: dict[str, tuple[Site, dict[tuple[Precision, str], None]]] = {}
     weight: dict[str, float] = {}
-    layers = list(_layers(shapes or ((1.0, program),)))
+    layers = list(layers_in(shapes or ((1.0, program),)))
     names = _kernel_names(layers, choices)
     untimed = _untimed_kernels(layers, choices)
     for calls, layer, sites in layers:
@@ -163,7 +163,7 @@ def time_kernels(
 _Part = tuple[float, Layer, Sequence[Site]]
 
 
-def _layers(shapes: Sequence[tuple[float, Program]]) -> Iterator[_Part]:
+def layers_in(shapes: Sequence[tuple[float, Program]]) -> Iterator[_Part]:
     """Every layer that may change and its operations, at each shape."""
     for calls, program in shapes:
         for layer, sites in zip(program.layers, program.sites, strict=True):
@@ -222,7 +222,7 @@ def _time_variants(
         if _is_hopeless(site, precision, kernel, variants):
             continue
         try:
-            call = _compile(site, Assignment(precision=precision, kernel=kernel))
+            call = compile_alone(site, Assignment(precision=precision, kernel=kernel))
             started = time.perf_counter()
             call()
         except Exception:  # noqa: BLE001  whatever it throws, this variant cannot run here
@@ -253,7 +253,7 @@ def _is_hopeless(site: Site, precision: Precision, kernel: str, variants: Sequen
     )
 
 
-def _compile(site: Site, assignment: Assignment) -> Callable[[], object]:
+def compile_alone(site: Site, assignment: Assignment) -> Callable[[], object]:
     """A call of one operation alone, its weight packed beforehand."""
     operands = [_values(variable.aval) for variable in site.eqn.invars]
     if site.eqn.primitive.name == "ragged_dot_general":

@@ -64,6 +64,14 @@ class GivenUp:
     limit: float
     examples: int
 
+    @property
+    def message(self) -> str:
+        """Why there is no point in going on."""
+        return (
+            f"{self.metric} drops by {self.drop:.4g} on {self.examples} examples, certainly by more "
+            f"than {self.certain:.4g}; twice the allowed drop is {self.limit:.4g}"
+        )
+
 
 class Scorer:
     """One split and what the baseline scored on it.

@@ -196,6 +196,14 @@ class IsolatedEvaluator:
                 times = decode(answer)
         return time_kernels(self._program, choices, shapes=self._shapes, known=times, budget_s=0.0)
 
+    def layer_shares(self, budget_s: float) -> dict[str, float]:
+        """Layer name -> its share of the program as written; none when finding them ends the child."""
+        answer = self._ask({"ask": "layer_shares", "budget_s": budget_s})
+        if isinstance(answer, Lost):
+            self._say(f"Note: the layers' shares are not known: {answer.message}.")
+            return {}
+        return dict(decode(answer))
+
     def compare(self, policy: Policy, against: Policy) -> Comparison:
         """How long a policy takes as a ratio to another one; not known when that ends the child."""
         messages = {"policy": policy_message(policy), "against": policy_message(against)}
