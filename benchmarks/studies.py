@@ -41,18 +41,17 @@ def rows(budget: str, wanted: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
     """One row per study, as soon as it is searched; one that cannot be loaded says why."""
     for ready in _chosen(wanted):
         cells = _in_a_process(ready.reference, budget)
-        row = [
-            ready.reference,
-            ready.model,
-            ready.library,
-            ready.data,
-            *(cells.get(c, markdown.MISSING) for c in _CELLS),
-        ]
+        row = _row(ready, cells)
         if "error" in cells:
             print(f"{ready.reference}: {cells['error']}", file=sys.stderr, flush=True)
             remedy = re.search("`([^`]+)`", cells["error"])
-            row[_BEST] = f"needs `{remedy[1]}`" if remedy else "does not run here"
-        yield tuple(row)
+            row = (*row[:_BEST], f"needs `{remedy[1]}`" if remedy else "does not run here", *row[_BEST + 1 :])
+        yield row
+
+
+def _row(ready: Ready, cells: Mapping[str, str]) -> tuple[str, ...]:
+    measured = (cells.get(cell, markdown.MISSING) for cell in _CELLS)
+    return (ready.reference, ready.model, ready.library, ready.data, *measured)
 
 
 def write_into(document: Path, text: str) -> None:
@@ -112,16 +111,15 @@ def _run(budget: str, wanted: Sequence[str], document: Path | None) -> int:
     about = header()
     print(about, flush=True)
     done: list[tuple[str, ...]] = []
-    for row in rows(budget, wanted):  # each is printed as soon as it is there: all take long
+    how = "loaded and captured only: `make studies` searches them" if budget == "0" else f"each searched for {budget}"
+    waiting = [_row(ready, {}) for ready in _chosen(wanted)]
+    for row in rows(budget, wanted):  # each is printed and written as soon as it is there: all take long
         lines = markdown.table(TITLES, [row]).splitlines()
         print("\n".join([""] * (not done) + lines[2 if done else 0 :]), flush=True)
         done.append(row)
-    if document is not None:
-        how = (
-            "loaded and captured only: `make studies` searches them" if budget == "0" else f"each searched for {budget}"
-        )
-        about = f"{about}\n- {how}"
-        write_into(document, f"{about}\n\n{markdown.table(TITLES, done)}")
+        if document is not None:
+            table = markdown.table(TITLES, [*done, *waiting[len(done) :]])
+            write_into(document, f"{about}\n- {how}\n\n{table}")
     return 0
 
 

@@ -86,6 +86,25 @@ def test_the_table_replaces_the_one_that_was_there(tmp_path):
         studies.write_into(document, "| new |")
 
 
+def test_what_was_found_is_written_while_the_others_wait(tmp_path, monkeypatch):
+    document = tmp_path / "README.md"
+    document.write_text(f"{studies.BEGIN}\nold\n{studies.END}\n")
+    seen = []
+
+    def measure(reference, budget):
+        seen.append(document.read_text())
+        return {"score": f"score of {reference}"}
+
+    monkeypatch.setattr(studies, "_in_a_process", measure)
+    assert studies.main(["--write", str(document), "digits_mlp", "glass_lm"]) == 0
+    before, between = seen
+    assert "old" in before
+    assert "score of digits_mlp" in between
+    assert re.search(r"\| glass_lm +\|", between)
+    assert "score of glass_lm" not in between
+    assert "score of glass_lm" in document.read_text()
+
+
 class Chosen:
     """A study that chose a point, or none."""
 
