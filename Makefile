@@ -82,6 +82,7 @@ bench: $(STAMP) data ## the numbers of the README, measured here
 	$(BIN)/python $(PIP_INSTALL) -c $(CONSTRAINTS) --group bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.models
+	$(BIN)/python -m benchmarks.kernels
 
 studies: $(STAMP) data ## a short search on every ready study, and the table in studies/README.md (about an hour; BUDGET=5m)
 	$(BIN)/python -m benchmarks.studies --budget $(BUDGET) --write studies/README.md

@@ -11,7 +11,16 @@ from tuner.report import numbers
 from tuner.report.json_text import finite
 from tuner.report.layers import refusal_notes
 from tuner.report.metrics import explain_constraints, metric_cells, metric_columns, metric_names, metrics_report
-from tuner.report.points import confirmed_text, drop_text, label_text, latency_text, ran_as_requested, trial_text
+from tuner.report.points import (
+    confirmed_text,
+    drop_text,
+    keeps_f32,
+    kernels_text,
+    label_text,
+    latency_text,
+    ran_as_requested,
+    trial_text,
+)
 from tuner.report.shapes import explain_shapes, shape_cells, shape_columns, shape_names, shapes_report
 from tuner.report.table import DIM, Column, Row, write_table
 
@@ -86,6 +95,11 @@ def explain_front(points: Sequence[Point], ties: Mapping[int, Point]) -> list[st
     said += [] if constraints is None else [constraints]
     if any(ran_as_requested(point.policy, point.measurement).startswith("no") for point in points):
         said.append("Some layers did not run as requested, or could not be read back: `tuner show` names them.")
+    for point in points:
+        if keeps_f32(point.policy) and kernels_text(point.policy):
+            said.append(
+                f"Trial {point.trial} keeps every layer in f32: other kernels alone ({kernels_text(point.policy)})."
+            )
     said += tie_sentences(ties)
     contended = [str(trial) for trial in sorted(p.trial for p in points if p.measurement.latency.contended)]
     if contended:

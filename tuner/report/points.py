@@ -3,12 +3,13 @@
 from search_spaces import ORIGINAL
 from tuner.front import Point
 from tuner.measurement import Failure, Latency, Measurement, Quality
-from tuner.policy import Policy
+from tuner.policy import PLAIN, Policy
 from tuner.report import numbers
 
 AS_REQUESTED = "as requested"
 # A mixed policy's label lists its precisions; tables show as much as identifies it, `tuner show` all of it.
 LABEL_WIDTH = 24
+_KEPT = (str(ORIGINAL), "f32/f32/f32")
 
 
 def latency_text(latency: Latency) -> str:
@@ -66,3 +67,19 @@ def policy_text(policy: Policy | None) -> str:
         counts[str(precision)] = counts.get(str(precision), 0) + 1
     ordered = sorted(counts.items(), key=lambda item: (item[0] == str(ORIGINAL), -item[1], item[0]))
     return ", ".join(f"{count} x {text}" for text, count in ordered)
+
+
+def kernels_text(policy: Policy | None) -> str:
+    """How many layers run in each kernel besides the plain one: `16 x shifted, 3 x padded`; empty where none does."""
+    counts: dict[str, int] = {}
+    for _, assignment in policy.assignments if policy is not None else ():
+        if assignment.kernel != PLAIN:
+            counts[assignment.kernel] = counts.get(assignment.kernel, 0) + 1
+    return ", ".join(
+        f"{count} x {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def keeps_f32(policy: Policy | None) -> bool:
+    """Whether other kernels are all that a policy changes: every layer is as written or in f32 throughout."""
+    return policy is not None and all(str(precision) in _KEPT for precision in policy.precisions.values())

@@ -12,7 +12,7 @@ from tuner.report import numbers
 from tuner.report.front import point_json, timing_json
 from tuner.report.json_text import finite
 from tuner.report.metrics import drop_cell, metric_facts, metrics_report
-from tuner.report.points import AS_REQUESTED, drop_text, latency_text, trial_text
+from tuner.report.points import AS_REQUESTED, drop_text, kernels_text, latency_text, trial_text
 from tuner.report.shapes import shape_facts, shapes_report
 from tuner.report.table import DIM, YELLOW, Column, Row, write_table
 
@@ -51,6 +51,7 @@ def write_point(point: Point, file: TextIO, *, width: int | None = None, effects
     facts = [
         ("trial", trial_text(point.trial)),
         ("label", point.label),
+        *([("kernels", kernels_text(point.policy))] if kernels_text(point.policy) else []),
         ("on the front", "yes" if point.on_front else "no"),
         ("latency", f"{latency_text(measured.latency)}, {numbers.milliseconds(measured.latency.milliseconds)} ms"),
         *shape_facts(measured.shapes),
