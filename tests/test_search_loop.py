@@ -320,7 +320,8 @@ def test_a_search_that_gains_nothing_stops(tmp_path):
 
 def test_what_was_predicted_is_kept_and_compared(bench):
     study = bench.search(trials=12)
-    assert all(trial.predicted.latency is not None for trial in study.trials())
+    # With no kernel timed, times are learned from the first three.
+    assert [trial.predicted.latency is not None for trial in study.trials()] == [False] * 3 + [True] * 9
     (note,) = [note for note in bench.display.notes if note.startswith("Predicted before it was measured")]
     assert "latency with Spearman" in note
 
