@@ -8,13 +8,31 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import jax
+
 from benchmarks.machine import cpu_features, header
-from benchmarks.side_by_side import FASTEST, Result, casts, measure, policy_entries, search_for_policies, table
+from benchmarks.side_by_side import (
+    FASTEST,
+    Result,
+    casts,
+    first_batch,
+    measure,
+    policy_entries,
+    search_for_policies,
+    table,
+)
+from tuner.capturing import capture_task
 from tuner.errors import TunerError
+from tuner.measure.executable import Executable, compile_baseline, compile_policy
+from tuner.measure.layer_shares import layer_shares
+from tuner.policy import Policy
 from tuner.report import numbers
+from tuner.task import Task
 from tuner.task_reference import load_study
 
 MAX_DROP = 0.01
+# Of timing the layers of one program.
+SHARES_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +87,25 @@ def one(goal: Goal, budget: str, smoke: bool) -> Iterator[str]:
     baseline_ms, results = measure(task, entries, smoke, scored=True)
     yield f"Batch {task.batch_size}; {len(task.holdout)} holdout examples; a search of {budget}."
     yield table(baseline_ms, results)
-    yield "\n".join(f"- {line}" for line in [*notes, *_verdict(goal, results)])
+    chosen = found.chosen.get(FASTEST)
+    shares = _shares(task, chosen, smoke)
+    yield "\n".join(f"- {line}" for line in [*notes, *_verdict(goal, results), shares])
+
+
+def _shares(task: Task, policy: Policy | None, smoke: bool) -> str:
+    """What the layers have of the time, as written and under a policy: the rest is what no precision makes faster."""
+    inputs, device, program = first_batch(task), jax.devices()[0], capture_task(task)
+    written = compile_baseline(task.apply, task.params, inputs, device)
+    parts: list[tuple[str, Executable, Policy | None]] = [("as written", written, None)]
+    if policy is not None:
+        tuned = compile_policy(task.apply, task.params, program, policy, inputs=inputs, device=device)
+        parts.append((FASTEST, tuned, policy))
+    texts = []
+    for label, executable, chosen in parts:
+        calls, budget_s = [executable.timed_call(inputs, device)], 0.1 if smoke else SHARES_S
+        share = min(1.0, sum(layer_shares([(1.0, program)], calls, budget_s, chosen).values()))
+        texts.append(f"{label} {share:.0%} are layers, {1 - share:.0%} everything else")
+    return f"of the time, {'; '.join(texts)} (each operation alone, in turns with the whole program)"
 
 
 def _verdict(goal: Goal, results: dict[str, Result]) -> Iterator[str]:

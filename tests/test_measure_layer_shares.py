@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from search_spaces import Precision
 from tests.programs import normal
 from tuner.measure import layer_shares as module
 from tuner.measure.layer_shares import layer_shares
-from tuner.program import capture
+from tuner.program import capture, make_policy
+
+I8 = Precision.parse("i8/i8/i32")
 
 
 def program() -> Any:
@@ -21,6 +24,8 @@ def _slow_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations of 8 x 4 weights take 20 ms, the others 10 ms."""
 
     def alone(site: Any, assignment: Any) -> Any:
+        if assignment.precision == I8:
+            return lambda: time.sleep(0.04)
         assert assignment.precision.is_original
         seconds = 0.02 if site.eqn.invars[1].aval.shape == (8, 4) else 0.01
         return lambda: time.sleep(seconds)
@@ -44,3 +49,9 @@ def test_several_kinds_of_call_make_one_share() -> None:
     calls = [lambda: time.sleep(0.1), lambda: time.sleep(0.1)]
     shares = layer_shares([(1.0, program()), (10.0, program())], calls, 60.0)
     assert set(shares) == {"a", "b"}
+
+
+def test_under_a_policy_each_layer_runs_as_it_says() -> None:
+    policy = make_policy(program(), {"a": I8})
+    shares = layer_shares([(1.0, program())], [lambda: time.sleep(0.1)], 60.0, policy)
+    assert shares["a"] > shares["b"]

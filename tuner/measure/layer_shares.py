@@ -1,4 +1,4 @@
-"""What share of a program's time each layer has: its operations as written, alone, called in turns with the whole program.
+"""What share of a program's time each layer has: its operations, alone, called in turns with the whole program.
 
 In turns, because a time taken earlier, when the machine was faster or slower, is no share of one taken now.
 """
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tuner.measure.kernel_table import compile_alone, layers_in, signature_of
-from tuner.policy import Assignment
+from tuner.policy import Assignment, Policy
 from tuner.program import Program
 from tuner.program.steps import Site
 
 Run = Callable[[], object]
+# An operation as its layer runs it.
+_Part = tuple[str, Assignment]
 
 _ROUNDS = 9
 _LEAST_ROUNDS = 3
@@ -24,24 +26,35 @@ _SAMPLE_S = 0.002
 _MOST_REPEATS = 9
 
 
-def layer_shares(shapes: Sequence[tuple[float, Program]], calls: Sequence[Run], budget_s: float) -> dict[str, float]:
-    """Layer name -> its share of the program as written; those that there is no time for are missing.
+def layer_shares(
+    shapes: Sequence[tuple[float, Program]], calls: Sequence[Run], budget_s: float, policy: Policy | None = None
+) -> dict[str, float]:
+    """Layer name -> its share of the program; those that there is no time for are missing.
 
     Args:
         shapes: how often each kind of call counts, and its program.
-        calls: the compiled program as written at each of them.
+        calls: the compiled program at each of them.
         budget_s: seconds that this may take.
+        policy: what the program runs; None: it is as written.
     """
     ends = time.perf_counter() + budget_s
     seconds: dict[str, float] = {}
     missing: set[str] = set()
     whole = 0.0
     for (weight, program), call in zip(shapes, calls, strict=True):
-        sites = {signature_of(site): site for _, _, found in layers_in([(weight, program)]) for site in found}
+        parts_of = {
+            layer.name: [(signature_of(site), Assignment() if policy is None else policy[layer.name]) for site in found]
+            for _, layer, found in layers_in([(weight, program)])
+        }
+        sites = {
+            part: site
+            for _, layer, found in layers_in([(weight, program)])
+            for part, site in zip(parts_of[layer.name], found, strict=True)
+        }
         shares, baseline_s = _operation_shares(sites, call, ends)
         whole += weight * baseline_s
         for _, layer, found in layers_in([(weight, program)]):
-            parts = [shares.get(signature_of(site)) for site in found]
+            parts = [shares.get(part) for part in parts_of[layer.name]]
             if any(part is None for part in parts):
                 missing.add(layer.name)
             total = sum(site.executions * (part or 0.0) for site, part in zip(found, parts, strict=True))
@@ -49,14 +62,14 @@ def layer_shares(shapes: Sequence[tuple[float, Program]], calls: Sequence[Run], 
     return {name: value / whole for name, value in seconds.items() if name not in missing}
 
 
-def _operation_shares(sites: dict[str, Site], whole: Run, ends: float) -> tuple[dict[str, float], float]:
+def _operation_shares(sites: dict[_Part, Site], whole: Run, ends: float) -> tuple[dict[_Part, float], float]:
     """(operation -> time of one execution as a share of the program's, the program's seconds)."""
-    found: dict[str, float] = {}
+    found: dict[_Part, float] = {}
     programs: list[float] = []
     for group in _groups(list(sites)):
         if found and time.perf_counter() > ends:
             break
-        runs = [whole, *(compile_alone(sites[signature], Assignment()) for signature in group)]
+        runs = [whole, *(compile_alone(sites[part], part[1]) for part in group)]
         repeats = [_repeats(run) for run in runs]
         rounds: list[list[float]] = []
         while len(rounds) < _ROUNDS and (len(rounds) < _LEAST_ROUNDS or time.perf_counter() < ends):
@@ -70,9 +83,9 @@ def _operation_shares(sites: dict[str, Site], whole: Run, ends: float) -> tuple[
     return found, float(np.median(programs)) if programs else _seconds(whole)
 
 
-def _groups(signatures: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(signatures), _TOGETHER):
-        yield signatures[start : start + _TOGETHER]
+def _groups(parts: list[_Part]) -> Iterator[list[_Part]]:
+    for start in range(0, len(parts), _TOGETHER):
+        yield parts[start : start + _TOGETHER]
 
 
 def _repeats(run: Run) -> int:
