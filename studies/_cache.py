@@ -50,6 +50,7 @@ def cached_arrays(name: str, make: Callable[[], Arrays], shapes: dict[str, tuple
             console.print(f"{path} holds other shapes: making it again")
         except SafetensorError as error:
             console.print(f"{path} is damaged ({error}): making it again")
+    check_writable(path.parent)  # before minutes of work, not after
     content = save(make())
     write_whole(path, content)
     return load(content)
@@ -94,6 +95,19 @@ def _to_arrays(params: Any) -> Arrays:
 def _named_leaves(params: Any) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def check_writable(folder: Path) -> None:
+    """Returns where a file can be written there.
+
+    Raises:
+        InputError: it cannot; names the folder and the remedy.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -29,8 +29,9 @@ def task() -> tuner.Task:
 
 def trained() -> "ResNet":
     """The model with the parameters that come with this study."""
-    model = ResNet(nnx.Rngs(0))
-    nnx.update(model, shipped_params("fashion_resnet-v1", nnx.state(model), "studies.fashion_resnet"))
+    parts: Any = nnx.split(nnx.eval_shape(lambda: ResNet(nnx.Rngs(0))))  # without drawing random numbers first
+    graph, state = parts
+    model: ResNet = nnx.merge(graph, shipped_params("fashion_resnet-v1", state, "studies.fashion_resnet"))
     return model
 
 

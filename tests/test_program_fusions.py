@@ -167,7 +167,7 @@ def test_fusions_travel_with_the_policy(net, tmp_path):
     [
         ({}, "field 'fusions'"),
         ([{"kind": "affine"}], "fusion 1 has no field 'layers'"),
-        ([{"kind": "affine", "layers": ["thrid"]}], "fusion 1 is of layer 'thrid', which it does not list"),
+        ([{"kind": "affine", "layers": ["fourth"]}], "fusion 1 is of layer 'fourth', which it does not list"),
         ([{"kind": "affine", "layers": [], "more": 1}], "fusion 1 has an unknown field 'more'"),
     ],
 )

@@ -59,6 +59,15 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(cache):
         _cache.cached_params("net-v1", init, train)
 
 
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(monkeypatch):
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(_cache.tempfile, "TemporaryFile", read_only)
+    with pytest.raises(InputError, match=r"cannot write .*jax-precision-tuner \(Read-only file system\); make room or"):
+        _cache.cached_params("net-v1", init, forbidden)
+
+
 def test_a_failed_write_leaves_nothing_behind(cache, monkeypatch):
     def full(self, target):
         raise OSError(28, "No space left on device")
