@@ -138,7 +138,6 @@ NEW = ("--storage", "sqlite:///new.db")
         (["mine.py", "--space", "unknown.toml"], ["i9", "unknown.toml"]),
         (["mine.py", "--space", "typo.toml"], ["'dnse'", "matches no layer", "dense"]),
         (["mine.py", "--sampler", "cmaes"], ["unknown sampler 'cmaes'", "nsga2, tpe, gp, random, exhaustive"]),
-        (["mine.py", "--sampler", "screened"], ["'screened' is not available yet", "nsga2"]),
         (["mine.py", "--sampler", "exhaustive", "--trials", "3"], ["exhaustive", "3 trials", "--trials"]),
         (["mine.py", "--trials", "0"], ["--trials 0 is zero", "give 1 or more"]),
         (["mine.py", "--trials", "-4"], ["--trials -4 is negative", "give 1 or more"]),

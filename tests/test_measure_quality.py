@@ -111,7 +111,7 @@ def test_non_finite_outputs_of_one_batch():
     assert measured.non_finite(LOGITS[:64]) is None
     broken = LOGITS[:64].copy()
     broken[3, 1], broken[5, 0] = np.nan, np.inf
-    assert measured.non_finite(broken).message == (
+    assert measured.non_finite(broken) == (
         "2 of 320 outputs of one batch are NaN or infinite where the baseline's are finite"
     )
 
