@@ -17,6 +17,7 @@ from tuner.measure import KernelTable
 from tuner.measurement import Confirmation, Failure, Measurement, Memory, Quality
 from tuner.policy import Policy
 from tuner.program import Program, capture
+from tuner.scales import CalibratedOn, Calibration, LayerScales
 from tuner.search.choices import ChoiceSpace
 from tuner.search.interrupts import Interrupts
 from tuner.search.loop import Loop
@@ -84,6 +85,10 @@ class FakeEvaluator:
     def confirm(self, policies: Sequence[Policy]) -> list[Confirmation | Failure]:
         self.confirmed += policies
         return [Confirmation(latency=make_latency(0.5), quality=make_quality(0.0)) for _ in policies]
+
+    def calibrate(self, choices: Mapping[str, Sequence[Precision]]) -> Calibration:
+        numbers = {name: {str(p): LayerScales(scale=(0.1,)) for p in wanted} for name, wanted in choices.items()}
+        return Calibration(on=CalibratedOn(examples=8, split="search", fingerprint="abc"), numbers=numbers)
 
     def try_precision(self, operation: str, precision: Precision) -> Attempt:
         return Attempt(effective="as requested")

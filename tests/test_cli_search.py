@@ -108,7 +108,8 @@ def test_what_this_device_cannot_run_is_never_proposed_and_said(capsys, monkeypa
     assert f"\n{said}.\n" in run(capsys, "front", "tiny")[0]
     assert f"Note: {said}\n" in run(capsys, "layers", "tiny.py")[1]
     form = json.loads(run(capsys, "layers", "tiny.py", "--json")[0])
-    assert form["layers"][1]["refused"] == {"i8/i8/i32": "this device cannot run it: crash: by SIGILL"}
+    reason = "this device cannot run it: crash: by SIGILL"
+    assert form["layers"][1]["refused"] == {"i8/i8/i32": reason, "i8/i8/i32@static": reason}
     run(capsys, "search", "tiny.py", "--study", "another", "--trials", "3")
     assert open_study("another").record.refused == {"matmul": {"i8/i8/i32": "crash: by SIGILL"}}
     run(capsys, "layers", "tiny.py", "--storage", "sqlite:///none.db")

@@ -49,8 +49,9 @@ def test_what_is_known_is_not_tried_again(asked):
 def test_what_cannot_run_is_no_choice_and_says_why():
     resolution = resolve_space("cpu", PROGRAM, {"matmul": {"i8/i8/i32": "crash: by SIGILL"}}).resolution
     assert list(map(str, resolution.choices["layer_0"])) == ["original", "f32/f32/f32", "bf16/bf16/f32"]
-    reason = resolution.refused["layer_1"][Precision.parse("i8/i8/i32")]
-    assert reason == "this device cannot run it: crash: by SIGILL"
+    for text in ("i8/i8/i32", "i8/i8/i32@static"):
+        reason = resolution.refused["layer_1"][Precision.parse(text)]
+        assert reason == "this device cannot run it: crash: by SIGILL"
 
 
 def test_what_no_layer_asks_for_is_not_reported(asked):

@@ -109,8 +109,11 @@ class Diagnosis:
 
 
 def plain_text(precision: Precision) -> str:
-    """The precision without the format that a layer hands on, which every device can cast to."""
-    return str(dataclasses.replace(precision, output=None)) if precision.output is not None else str(precision)
+    """The precision as far as a device matters: it can cast to any output format, and take any number for a scale."""
+    if precision.output is None and not precision.is_calibrated:
+        return str(precision)
+    plain = dataclasses.replace(precision, output=None, scaling="dynamic", observer="max", bias_correction=False)
+    return str(plain)
 
 
 def probe_to_json(probe: Probe) -> dict[str, Any]:
