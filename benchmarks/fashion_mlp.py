@@ -73,7 +73,7 @@ def load_task(smoke: bool) -> Task:
 def _policies(task: Task, chosen: dict[str, Policy]) -> list[Entry]:
     """All original, uniform precisions, and the chosen."""
     program = capture_task(task)
-    return policy_entries(task, {ORIGINAL: original_policy(program), **uniform_policies(program), **chosen})
+    return policy_entries(task, {ORIGINAL: original_policy(program), **uniform_policies(task), **chosen})
 
 
 def _qwix(task: Task, notes: list[str]) -> list[Entry]:

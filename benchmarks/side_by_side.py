@@ -105,13 +105,20 @@ def policy_entries(task: Task, policies: Mapping[str, Policy]) -> list[Entry]:
     return [Entry(label=label, build=partial(build, policy), policy=policy) for label, policy in policies.items()]
 
 
-def uniform_policies(program: Program) -> dict[str, Policy]:
+def uniform_policies(task: Task) -> dict[str, Policy]:
     """Label -> one precision everywhere: those of the device's space and the ones that save memory, widest first."""
+    program = capture_task(task)
     spaces = [resolve_space(None, program).resolution.choices, resolve_space("memory", program).resolution.choices]
     heavy = [layer.name for layer in program.layers if layer.kind != INPUT]
     offered = {precision: choices for choices in reversed(spaces) for name in heavy for precision in choices[name]}
     found = {str(p): uniform_policy(program, p, choices) for p, choices in offered.items() if not p.is_original}
+    found = {text: _calibrated(task, policy) for text, policy in found.items()}
     return dict(sorted(found.items(), key=_widest_first))
+
+
+def _calibrated(task: Task, policy: Policy) -> Policy:
+    needs = any(precision.is_calibrated for precision in policy.precisions.values())
+    return tuner.calibrate(task, policy) if needs else policy
 
 
 def _widest_first(item: tuple[str, Policy]) -> tuple[int, int, str]:
