@@ -24,5 +24,5 @@ def task() -> tuner.Task:
 
 
 if __name__ == "__main__":
-    study = tuner.search(task(), trials=4, storage=f"sqlite:///{Path.cwd()}/s.db", progress=False, isolation="none")
+    study = tuner.search(task(), trials=5, storage=f"sqlite:///{Path.cwd()}/s.db", progress=False, isolation="none")
     sys.stdout.write(json.dumps([[t.label, type(t.outcome).__name__, str(t.outcome)] for t in study.trials()]))

@@ -83,6 +83,7 @@ def test_a_spread_model_is_searched_on_its_mesh(tmp_path: Any) -> None:
     )
     assert run.returncode == 0, run.stderr
     trials = json.loads(run.stdout)
-    assert {label for label, *_ in trials} >= {"baseline", "f32/f32/f32", "bf16/bf16/f32", "i8/i8/i32"}
+    uniform = {"f32/f32/f32", "bf16/bf16/f32", "i8/i8/i32", "i8/i8/i32@static"}
+    assert {label for label, *_ in trials} >= {"baseline", *uniform}
     assert {kind for _, kind, _ in trials} <= {"Measurement", "Failure"}
     assert [kind for label, kind, _ in trials if label == "f32/f32/f32"] == ["Measurement"]
