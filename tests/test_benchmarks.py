@@ -129,7 +129,7 @@ def test_a_model_is_shown_with_all_that_was_measured_and_its_goal():
         (fashion_mlp, "| policy of all `original` |"),
         (overhead, "| `tuner --help`   |"),
         (matmul_limits, "| i8/i8/i32 with quantizing and scaling "),
-        (kernels, "| 3x3, small "),
+        (kernels, "| 3x3, small    |"),
         (capture, "- capture and listing of the scan to that of 1 layers: "),
         (isolation, "| start of the child, s |"),
         (noise, "- a neighbor, smallest memory: the confirmed ratio of what was chosen moves by "),
