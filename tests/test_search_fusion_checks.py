@@ -14,7 +14,8 @@ from tuner.kernel_choice import FusionCheck, KernelChoice, choice_from_json, cho
 from tuner.measure.kernel_table import KernelTable
 from tuner.program import capture, make_policy, uniform_policy
 from tuner.scales import Calibration
-from tuner.search.fusion_checks import settle_fusions, with_fusions
+from tuner.search.fusion_checks import settle_fusions
+from tuner.search.study_policy import with_fusions
 from tuner.store import Store, StudyCounts
 
 F32, BF16 = Precision.parse("f32/f32/f32"), Precision.parse("bf16/bf16/f32")

@@ -42,23 +42,18 @@ def layer_shares(
     missing: set[str] = set()
     whole = 0.0
     for (weight, program), call in zip(shapes, calls, strict=True):
-        parts_of = {
-            layer.name: [(signature_of(site), Assignment() if policy is None else policy[layer.name]) for site in found]
+        operations = [
+            (layer.name, (signature_of(site), Assignment() if policy is None else policy[layer.name]), site)
             for _, layer, found in layers_in([(weight, program)])
-        }
-        sites = {
-            part: site
-            for _, layer, found in layers_in([(weight, program)])
-            for part, site in zip(parts_of[layer.name], found, strict=True)
-        }
-        shares, baseline_s = _operation_shares(sites, call, ends)
+            for site in found
+        ]
+        shares, baseline_s = _operation_shares({part: site for _, part, site in operations}, call, ends)
         whole += weight * baseline_s
-        for _, layer, found in layers_in([(weight, program)]):
-            parts = [shares.get(part) for part in parts_of[layer.name]]
-            if any(part is None for part in parts):
-                missing.add(layer.name)
-            total = sum(site.executions * (part or 0.0) for site, part in zip(found, parts, strict=True))
-            seconds[layer.name] = seconds.get(layer.name, 0.0) + weight * baseline_s * total
+        for name, part, site in operations:
+            if part not in shares:
+                missing.add(name)
+            took = weight * baseline_s * site.executions * shares.get(part, 0.0)
+            seconds[name] = seconds.get(name, 0.0) + took
     return {name: value / whole for name, value in seconds.items() if name not in missing}
 
 

@@ -4,8 +4,7 @@ Batch norm in evaluation, a bias, a learned scale: `scale * result + offset`, wh
 between output channels only. The scale can then be packed with the weight, and one addition is left of them all.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from tuner.program.expression import Expression, Result
 from tuner.program.kernels.dot_dimensions import Dimensions
 from tuner.program.layer import CONV, MATMUL
-from tuner.program.steps import Body, Reference, Site, Step
+from tuner.program.steps import Body, Reference, Site, Step, readers_by_slot
 
 # Of `result op value`, or `value op result`, what becomes of (scale, offset).
 _EFFECTS: Mapping[tuple[str, bool], Callable[[Any, Any, Any], tuple[Any, Any]]] = {
@@ -66,14 +65,12 @@ def find_affines(steps: Sequence[Step], outputs: Sequence[Reference]) -> dict[in
         steps: the steps of a program or of a body.
         outputs: what it hands on.
     """
-    reads = Counter(slot for step in steps for slot in _slots(step.reads()))
-    reads.update(_slots(outputs))
-    readers = {slot: step for step in steps for slot in _slots(step.operands)}
+    readers = readers_by_slot(steps, outputs)
     found = {}
     for step in steps:
         for body in step.bodies:
             found.update(find_affines(body.steps, body.outputs))
-        affine = None if step.site is None else _follow(step, step.site, reads, readers)
+        affine = None if step.site is None else _follow(step, step.site, readers)
         if affine is not None:
             found[id(affine.site)] = affine
     return found
@@ -100,11 +97,7 @@ def _fold_body(body: Body, chosen: Mapping[int, Affine]) -> Body:
     return replace(body, steps=fold(body.steps, chosen))
 
 
-def _slots(references: Sequence[Reference] | Iterator[Reference]) -> Iterator[int]:
-    return (reference for reference in references if isinstance(reference, int))
-
-
-def _follow(step: Step, site: Site, reads: Counter[int], readers: Mapping[int, Step]) -> Affine | None:
+def _follow(step: Step, site: Site, readers: Mapping[int, Sequence[Step | None]]) -> Affine | None:
     if (
         site.kind not in (MATMUL, CONV)
         or site.eqn.primitive.name == "ragged_dot_general"
@@ -115,8 +108,8 @@ def _follow(step: Step, site: Site, reads: Counter[int], readers: Mapping[int, S
     own = _own_axes(site)
     chain: list[tuple[Step, Expression, bool]] = []
     (slot,) = step.results
-    while slot is not None and reads[slot] == 1:
-        reader = readers.get(slot)
+    while slot is not None and len(readers[slot]) == 1:
+        (reader,) = readers[slot]
         link = None if reader is None else _link(reader, slot, out.aval, own)
         if link is None:
             break

@@ -25,6 +25,32 @@ class Body:
         return list(operands) if self.received is None else [operands[i] for i in self.received]
 
 
+def run_inside(body: Body, operands: Sequence[Any], run: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """The results of a called function, each of its equations run by `run(equation, values)` in its own context."""
+    env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(operands), strict=True))
+    env.update(zip(body.jaxpr.constvars, body.consts, strict=True))
+    for inner in body.jaxpr.eqns:
+        values = [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in inner.invars]
+        with compat.equation_context(inner, compat.scope_of(inner)):
+            env.update(zip(inner.outvars, run(inner, values), strict=True))
+    return [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in body.jaxpr.outvars]
+
+
+def follow_inside(body: Body, marks: Sequence[bool], follow: Callable[[Any, list[bool]], list[bool]]) -> list[bool]:
+    """Which results of a called function are marked when these operands are.
+
+    Args:
+        body: the function.
+        marks: one per operand of its equation; constants and literals have none.
+        follow: (equation inside, marks of its operands) -> marks of its results.
+    """
+    env = dict(zip(body.jaxpr.invars, body.arguments(marks), strict=True))
+    marked = lambda atom: not isinstance(atom, compat.Literal) and env.get(atom, False)
+    for inner in body.jaxpr.eqns:
+        env.update(zip(inner.outvars, follow(inner, list(map(marked, inner.invars))), strict=True))
+    return list(map(marked, body.jaxpr.outvars))
+
+
 Opener = Callable[[Any], Body | None]
 _OPENERS: dict[str, Opener] = {}
 

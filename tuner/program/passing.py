@@ -6,8 +6,7 @@ lies between two layers is then a quarter as wide. A value that is also added to
 there from the same integers: that addition is off by half a scale at most.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +15,9 @@ import jax.numpy as jnp
 from search_spaces import FORMATS
 from search_spaces.quantize import quantize_with
 from tuner import _jax_compat as compat
-from tuner.program.calls import body_of
+from tuner.program.calls import body_of, follow_inside, run_inside
 from tuner.program.kernels.operands import Held
-from tuner.program.steps import Reference, Site, Step
+from tuner.program.steps import Reference, Site, Step, readers_by_slot, slots_in
 
 _BOUNDS = frozenset({"max", "min", "clamp"})
 _MOVES = frozenset(
@@ -93,15 +92,7 @@ class _Flow:
     def __init__(self, steps: Sequence[Step], outputs: Sequence[Reference], key: Key) -> None:
         self.key = key
         self.writers = {slot: step for step in steps for slot in step.results if slot is not None}
-        self.readers: dict[int, list[Step | None]] = defaultdict(list)  # None: handed on, or read inside control flow
-        for step in steps:
-            inside = list(_slots(step.reads()))[len(list(_slots(step.operands))) :]
-            for slot in _slots(step.operands):
-                self.readers[slot].append(None if step.bodies else step)
-            for slot in inside:
-                self.readers[slot].append(None)
-        for slot in _slots(outputs):
-            self.readers[slot].append(None)
+        self.readers = readers_by_slot(steps, outputs)
 
     def follow(self, step: Step, reader: Site) -> Pass | None:
         """What the operation reads, from as far up as it may be held in integers; None where nothing is gained."""
@@ -127,7 +118,7 @@ class _Flow:
         writer = self.writers.get(slot)
         if writer is None or writer.bodies or writer.site is not None or len(writer.results) != 1:
             return None
-        varying = list(_slots(writer.operands))
+        varying = list(slots_in(writer.operands))
         keeps = len(varying) == 1 and keeps_order(writer.eqn, [isinstance(o, int) for o in writer.operands])
         return varying[0] if keeps else None
 
@@ -156,16 +147,12 @@ class _Flow:
             step = pending.pop(0)
             if step.site is not None:
                 return step.site
-            for slot in _slots(step.operands):
+            for slot in slots_in(step.operands):
                 before = self.writers.get(slot)
                 if before is not None and not before.bodies and id(before) not in seen:
                     seen.add(id(before))
                     pending.append(before)
         return None
-
-
-def _slots(references: Sequence[Reference] | Iterator[Reference]) -> Iterator[int]:
-    return (reference for reference in references if isinstance(reference, int))
 
 
 def _activation(site: Site) -> int:
@@ -196,14 +183,16 @@ def _held_results(eqn: Any, held: list[bool]) -> list[bool]:
     body = body_of(eqn)
     if body is None:
         return none
-    env = dict(zip(body.jaxpr.invars, body.arguments(held), strict=True))
-    for inner in body.jaxpr.eqns:
-        inside = [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in inner.invars]
+    lost = False
+
+    def follow(inner: Any, inside: list[bool]) -> list[bool]:
+        nonlocal lost
         results = _held_results(inner, inside)
-        if any(inside) and not any(results):
-            return none
-        env.update(zip(inner.outvars, results, strict=True))
-    return [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in body.jaxpr.outvars]
+        lost = lost or (any(inside) and not any(results))
+        return results
+
+    results = follow_inside(body, held, follow)
+    return none if lost else results
 
 
 def run_held(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -216,14 +205,7 @@ def run_held(eqn: Any, operands: Sequence[Any]) -> list[Any]:
         return [replace(held, values=result) for result in compat.bind(eqn, integers)]
     body = body_of(eqn)
     assert body is not None  # nothing else keeps the order
-    env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(operands), strict=True))
-    env.update(zip(body.jaxpr.constvars, body.consts, strict=True))
-    for inner in body.jaxpr.eqns:
-        values = [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in inner.invars]
-        with compat.equation_context(inner, compat.scope_of(inner)):
-            results = run_held(inner, values)
-        env.update(zip(inner.outvars, results, strict=True))
-    return [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in body.jaxpr.outvars]
+    return run_inside(body, operands, run_held)
 
 
 def _rounded(number: Any, held: Held) -> Any:

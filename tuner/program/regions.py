@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tuner import _jax_compat as compat
 from tuner.policy import Assignment
-from tuner.program.calls import body_of
+from tuner.program.calls import body_of, follow_inside, run_inside
 from tuner.program.sensitive import find_sensitive
 from tuner.program.steps import Step
 
@@ -112,11 +112,7 @@ def _narrow_results(eqn: Any, held: Sequence[bool], dtype: Any) -> list[bool]:
     body = body_of(eqn)
     if body is None:
         return [False] * len(eqn.outvars)
-    env = dict(zip(body.jaxpr.invars, body.arguments(held), strict=True))
-    for inner in body.jaxpr.eqns:
-        inside = [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in inner.invars]
-        env.update(zip(inner.outvars, _narrow_results(inner, inside, dtype), strict=True))
-    return [not isinstance(atom, compat.Literal) and env.get(atom, False) for atom in body.jaxpr.outvars]
+    return follow_inside(body, held, lambda inner, inside: _narrow_results(inner, inside, dtype))
 
 
 def run_narrow(eqn: Any, operands: Sequence[Any], dtype: Any) -> list[Any]:
@@ -130,15 +126,12 @@ def run_narrow(eqn: Any, operands: Sequence[Any], dtype: Any) -> list[Any]:
     body = body_of(eqn)
     if body is None:
         return compat.bind(eqn, [widen(value, atom.aval) for value, atom in zip(operands, eqn.invars, strict=True)])
-    env: dict[Any, Any] = dict(zip(body.jaxpr.invars, body.arguments(operands), strict=True))
-    env.update(zip(body.jaxpr.constvars, body.consts, strict=True))
-    for inner in body.jaxpr.eqns:
-        values = [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in inner.invars]
+
+    def run(inner: Any, values: list[Any]) -> list[Any]:
         held = any(_is_held(value, atom.aval, dtype) for value, atom in zip(values, inner.invars, strict=True))
-        with compat.equation_context(inner, compat.scope_of(inner)):
-            results = run_narrow(inner, values, dtype) if held else compat.bind(inner, values)
-        env.update(zip(inner.outvars, results, strict=True))
-    return [atom.val if isinstance(atom, compat.Literal) else env[atom] for atom in body.jaxpr.outvars]
+        return run_narrow(inner, values, dtype) if held else compat.bind(inner, values)
+
+    return run_inside(body, operands, run)
 
 
 def widen(value: Any, aval: Any) -> Any:

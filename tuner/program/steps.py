@@ -1,6 +1,7 @@
 """Steps: a traced function as a flat list of equations to run, and the sites among them that carry precision."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,12 +105,28 @@ def bodies_around(steps: Sequence[Step], outside: frozenset[int] = frozenset()) 
     return found
 
 
+def slots_in(references: Iterable[Reference]) -> Iterator[int]:
+    """The slots among references; what is no slot does not depend on the inputs."""
+    return (reference for reference in references if isinstance(reference, int))
+
+
+def readers_by_slot(steps: Sequence[Step], outputs: Iterable[Reference]) -> defaultdict[int, list[Step | None]]:
+    """Slot -> who reads it, once per reading: a step, or None where it is handed on or read by control flow."""
+    readers: defaultdict[int, list[Step | None]] = defaultdict(list)
+    for step in steps:
+        for slot in slots_in(step.reads()):
+            readers[slot].append(None if step.bodies else step)
+    for slot in slots_in(outputs):
+        readers[slot].append(None)
+    return readers
+
+
 def last_uses(steps: Sequence[Step], outputs: Sequence[Reference]) -> list[tuple[int, ...]]:
     """For each step the slots that nothing reads after it."""
-    kept = {reference for reference in outputs if isinstance(reference, int)}
+    kept = set(slots_in(outputs))
     freed: list[tuple[int, ...]] = []
     for step in reversed(steps):
-        here = {slot for slot in (*step.reads(), *step.results) if isinstance(slot, int)} - kept
+        here = {*slots_in(step.reads()), *(slot for slot in step.results if slot is not None)} - kept
         kept |= here
         freed.append(tuple(here))
     return freed[::-1]

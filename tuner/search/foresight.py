@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from tuner.drop import Drop
 from tuner.effect import Prediction
 from tuner.measurement import Quality
-from tuner.policy import Assignment, Policy
-from tuner.program import make_policy
+from tuner.policy import Policy
 from tuner.search.choices import ChoiceSpace, Proposal
 from tuner.search.estimates import make_estimates
 from tuner.search.outlook import Outlook
 from tuner.search.screening import ScreenedTask, kernels_of, screening_task
 from tuner.search.spaces import Space
+from tuner.search.study_policy import study_policy
 from tuner.task import Task
 
 _SCORED_AT_MOST = 32
@@ -82,9 +82,4 @@ def outlook_of(screened: ScreenedTask, allowed_drop: float, larger_is_better: bo
 
 def policy_of(screened: ScreenedTask, space: ChoiceSpace, proposal: Proposal) -> Policy:
     """The policy of a proposal, kernels chosen."""
-    chosen = {
-        name: Assignment(precision=p, kernel=screened.table.best(name, p))
-        for name, p in space.precisions(proposal).items()
-    }
-    policy = make_policy(screened.program, chosen, elsewhere=screened.table.kernels)
-    return screened.calibration.complete(policy)
+    return study_policy(screened.program, space.precisions(proposal), screened.table, screened.calibration)

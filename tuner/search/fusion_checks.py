@@ -7,12 +7,12 @@ from dataclasses import replace
 from search_spaces import Precision
 from tuner.kernel_choice import FusionCheck, KernelChoice
 from tuner.measure import KernelTable
-from tuner.policy import Assignment, Policy
-from tuner.program import Program, available_fusions, make_policy
+from tuner.program import Program, available_fusions
 from tuner.report.kernels import fusion_text
 from tuner.scales import Calibration
 from tuner.search.kernel_checks import Compares
 from tuner.search.progress import Progress
+from tuner.search.study_policy import study_policy, uniform_precisions
 from tuner.store import Store, StudyRecord
 
 Choices = Mapping[str, Sequence[Precision]]
@@ -50,7 +50,7 @@ def settle_fusions(
     started = time.perf_counter()
     checks = []
     for precision in dict.fromkeys(p for allowed in choices.values() for p in allowed if not p.is_original):
-        policy = _uniform(precision, program, choices, table, calibration)
+        policy = study_policy(program, uniform_precisions(precision, choices), table, calibration)
         available = available_fusions(program, policy)
         for kind in dict.fromkeys(fusion.kind for fusion in available):
             if time.perf_counter() - started > seconds:
@@ -62,21 +62,3 @@ def settle_fusions(
             display.note(fusion_text(check))
     store.save_kernels(record.id, replace(kept, fusions=tuple(checks)))
     return tuple(checks)
-
-
-def with_fusions(policy: Policy, program: Program, checks: Sequence[FusionCheck]) -> Policy:
-    """The policy with every fusion that it allows and that pays in the precision of the layer it ends in."""
-    paying = {(check.precision, check.kind) for check in checks if check.pays}
-    if not paying:
-        return policy
-    precisions = {name: str(precision) for name, precision in policy.precisions.items()}
-    chosen = (f for f in available_fusions(program, policy) if (precisions[f.layers[-1]], f.kind) in paying)
-    return replace(policy, fusions=tuple(chosen))
-
-
-def _uniform(
-    precision: Precision, program: Program, choices: Choices, table: KernelTable, calibration: Calibration
-) -> Policy:
-    taking = [name for name, allowed in choices.items() if precision in allowed]
-    chosen = {name: Assignment(precision=precision, kernel=table.best(name, precision)) for name in taking}
-    return calibration.complete(make_policy(program, chosen, elsewhere=table.kernels))

@@ -9,11 +9,12 @@ from search_spaces import Precision
 from tuner.kernel_choice import Comparison, KernelCheck, KernelChoice
 from tuner.measure import KernelTable
 from tuner.measurement import Measurement
-from tuner.policy import PLAIN, Assignment, Policy
-from tuner.program import Program, make_policy
+from tuner.policy import PLAIN, Policy
+from tuner.program import Program
 from tuner.report.kernels import check_text
 from tuner.scales import Calibration
 from tuner.search.progress import Progress
+from tuner.search.study_policy import study_policy, uniform_precisions
 from tuner.store import Store, StudyRecord
 
 # A kernel that saves less of the baseline's time than this makes no difference that could be told.
@@ -112,10 +113,7 @@ def _check(
     group: Group, evaluator: Compares, program: Program, choices: Choices, table: KernelTable, calibration: Calibration
 ) -> KernelCheck:
     """The uniform policy of a precision with its kernels, against the same with the plain one in the group's layers."""
-    precision = group.precision
-    taking = [name for name, precisions in choices.items() if precision in precisions]
-    best = {name: Assignment(precision=precision, kernel=table.best(name, precision)) for name in taking}
-    plain = {name: Assignment(precision=precision) for name in group.layers}
-    one, other = (make_policy(program, given, elsewhere=table.kernels) for given in (best, {**best, **plain}))
-    compared = evaluator.compare(calibration.complete(one), calibration.complete(other))
-    return KernelCheck(precision=str(precision), kernel=group.kernel, layers=group.layers, compared=compared)
+    precisions = uniform_precisions(group.precision, choices)
+    one, other = (study_policy(program, precisions, table, calibration, plain=plain) for plain in ((), group.layers))
+    compared = evaluator.compare(one, other)
+    return KernelCheck(precision=str(group.precision), kernel=group.kernel, layers=group.layers, compared=compared)

@@ -11,8 +11,8 @@ from tuner.effect import Screening
 from tuner.kernel_choice import FusionCheck
 from tuner.measure import KernelTable
 from tuner.measurement import Measurement, broken_constraints
-from tuner.policy import Assignment, Policy
-from tuner.program import Program, make_policy
+from tuner.policy import Policy
+from tuner.program import Program
 from tuner.report import numbers
 from tuner.scales import Calibration
 from tuner.search.accuracy import accuracy_note
@@ -29,7 +29,6 @@ from tuner.search.first_candidates import (
     first_candidates,
     label_of,
 )
-from tuner.search.fusion_checks import with_fusions
 from tuner.search.goal import Stall
 from tuner.search.interrupts import Interrupts
 from tuner.search.objective import Measurer, Objective, Outcome, directions, values_of
@@ -40,6 +39,7 @@ from tuner.search.resume import proposal_of, settle
 from tuner.search.samplers import EXHAUSTIVE, TiedSampler, make_sampler
 from tuner.search.scoreboard import Scoreboard, describe
 from tuner.search.settings import Settings
+from tuner.search.study_policy import study_policy
 from tuner.store import CandidateRecord, Store, StudyRecord
 
 Rank = Callable[[list[Precision]], list[Precision]]
@@ -248,12 +248,7 @@ class Loop:
 
     def _make_policy(self, proposal: Proposal) -> Policy:
         precisions = self._space.precisions(proposal)
-        policy = make_policy(
-            self._program,
-            {name: Assignment(precision=p, kernel=self._table.best(name, p)) for name, p in precisions.items()},
-            elsewhere=self._table.kernels,
-        )
-        return with_fusions(self._calibration.complete(policy), self._program, self._fusions)
+        return study_policy(self._program, precisions, self._table, self._calibration, self._fusions)
 
     def _show(self, label: str, outcome: Outcome) -> None:
         board, budget = self._board, self._budget

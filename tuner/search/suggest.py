@@ -10,8 +10,8 @@ from tuner.errors import GoalMissed, InputError
 from tuner.front import Point
 from tuner.measure import KernelTable, device_fingerprint, time_kernels
 from tuner.measurement import Measurement
-from tuner.policy import Assignment, Policy
-from tuner.program import Program, make_policy
+from tuner.policy import Policy
+from tuner.program import Program
 from tuner.scales import Calibration
 from tuner.search.begin import fingerprints_of
 from tuner.search.calibrations import known_calibration
@@ -26,6 +26,7 @@ from tuner.search.resume import proposal_of
 from tuner.search.runner import run_search
 from tuner.search.settings import check_settings
 from tuner.search.spaces import resolve_space
+from tuner.search.study_policy import study_policy
 from tuner.store import CandidateRecord, Store, StudyRecord
 from tuner.study import Study
 from tuner.task import Task
@@ -56,11 +57,8 @@ class _Opened:
 
     def policy(self, proposal: Proposal) -> Policy:
         """As the study's own search would make it."""
-        chosen = {
-            name: Assignment(precision=p, kernel=self.table.best(name, p))
-            for name, p in self.space.precisions(proposal).items()
-        }
-        return self.calibration.complete(make_policy(self.program, chosen, elsewhere=self.table.kernels))
+        fusions = () if self.record.kernels is None else self.record.kernels.fusions or ()
+        return study_policy(self.program, self.space.precisions(proposal), self.table, self.calibration, fusions)
 
 
 def suggest(study: Study, *, max_drop: Drop | None = None, memory: str | None = None) -> Suggestion:
